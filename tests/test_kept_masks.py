@@ -33,7 +33,7 @@ def direct(store, sigma=SIGMA, threshold=THRESHOLD):
 
 @pytest.fixture(autouse=True)
 def _keep_small_ones_too(monkeypatch):
-    monkeypatch.setattr(kept_masks, "FEWEST_VALUES", 1)
+    monkeypatch.setattr(kept_masks, "MIN_VALUES", 1)
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ class TestRoom:
 
 
 def test_small_images_are_not_kept(store, monkeypatch):
-    monkeypatch.setattr(kept_masks, "FEWEST_VALUES", store.d + 1)
+    monkeypatch.setattr(kept_masks, "MIN_VALUES", store.d + 1)
     assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
     assert not (store.path / kept_masks.FOLDER).exists()
 

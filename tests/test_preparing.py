@@ -21,7 +21,7 @@ SIGMAS = [20.0, 2.0, 0.1]
 
 @pytest.fixture(autouse=True)
 def _keep_small_ones_too(monkeypatch):
-    monkeypatch.setattr(kept_masks, "FEWEST_VALUES", 1)
+    monkeypatch.setattr(kept_masks, "MIN_VALUES", 1)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_an_index_is_made_where_it_is_used(store):
 
 
 def test_small_images_have_no_masks_to_keep(store, monkeypatch):
-    monkeypatch.setattr(kept_masks, "FEWEST_VALUES", store.d + 1)
+    monkeypatch.setattr(kept_masks, "MIN_VALUES", store.d + 1)
     take_steps(golddiff.PCA(store), SIGMAS)
     assert masks(store) == 0
 

@@ -1,6 +1,6 @@
-"""A denoiser as plain data and back: what a saved model says of the method that it runs.
+"""Serialization of a denoiser as plain data, as a saved model stores it.
 
-A description is a dictionary that JSON can hold, with no code in it::
+A description is a JSON-compatible dictionary without code::
 
     {"method": "golddiff", "seed": 0,
      "base": {"method": "pca", "mask_threshold": 0.03, "weighting": "ss", ...},
@@ -34,18 +34,14 @@ def describe(denoiser: Denoiser) -> dict[str, Any]:
     description = _described("denoiser", denoiser, "method", _methods())
     if "base" in description:
         description["base"] = describe(description["base"])
-        # A schedule that was fitted to its estimator is described as it was before.
+        # A schedule fitted to its estimator is described by the settings it was fitted from.
         schedule = getattr(description["schedule"], "settings", description["schedule"])
-        described = _described("schedule", schedule, "schedule", SCHEDULES)
-        description["schedule"] = described
+        description["schedule"] = _described("schedule", schedule, "schedule", SCHEDULES)
     return description
 
 
 def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
-    """The denoiser that a description stands for, over a store.
-
-    Settings that the description leaves out have their defaults.
-    """
+    """Build the denoiser of a description over a store; missing settings take their defaults."""
     kind, settings = _parsed(description, "method", _methods())
     if "base" in settings:
         settings["base"] = build(settings["base"], store)
@@ -54,31 +50,29 @@ def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
     if "schedule" in settings:
         schedule, sizes = _parsed(settings["schedule"], "schedule", SCHEDULES)
         settings["schedule"] = schedule(**sizes)
-    if description["method"] == "golddiff":
-        made: Denoiser = kind(**settings)
-    else:
-        made = kind(store, **settings)
-    return made
+    arguments = () if description["method"] == "golddiff" else (store,)
+    denoiser: Denoiser = kind(*arguments, **settings)
+    return denoiser
 
 
-def _described(argument: str, thing: object, key: str, kinds: Mapping[str, Any]) -> dict[str, Any]:
+def _described(argument: str, value: object, key: str, kinds: Mapping[str, Any]) -> dict[str, Any]:
     for name, kind in kinds.items():
-        if type(thing) is kind:
-            return {key: name, **{s: _plain(getattr(thing, s)) for s in _settings(kind)}}
+        if type(value) is kind:
+            return {key: name, **{s: _plain(getattr(value, s)) for s in _settings(kind)}}
     raise ArgumentError(
-        f"{argument}: got {type(thing).__name__}, which has no description; expected one of "
+        f"{argument}: got {type(value).__name__}, which has no description; expected one of "
         f"{', '.join(kind.__name__ for kind in kinds.values())}"
     )
 
 
 def _settings(kind: Any) -> list[str]:
-    """Arguments of what makes it that may be given by place, but the store."""
-    given = inspect.signature(kind).parameters.values()
-    return [p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "store"]
+    """The names of a constructor's positional arguments, except the store."""
+    parameters = inspect.signature(kind).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "store"]
 
 
 def _plain(value: Any) -> Any:
-    """NumPy numbers as Python's, tuples as lists: what JSON gives back."""
+    """NumPy numbers as Python numbers and tuples as lists, as after a round trip through JSON."""
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     return value.item() if hasattr(value, "item") else value

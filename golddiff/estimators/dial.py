@@ -1,9 +1,9 @@
-"""The novelty dial: from copies of the training images to new ones, by one number.
+"""The novelty dial: one number from 0 (copies of training images) to 1 (new images).
 
-PCA's mask threshold decides how much of an image a pixel is matched by: with wide masks (threshold
-near 0) whole training images come back, with narrow ones new images are put together from pieces.
-Its right value differs a hundredfold between data sets. Here it is measured for a store: a few
-small runs from the same noise, one a threshold, and how new their pictures are.
+PCA's mask threshold decides how large a neighbourhood each pixel is matched by. Wide masks
+(threshold near 0) return whole training images; narrow masks assemble new images from pieces. The
+best threshold differs a hundredfold between data sets, so it is calibrated for each store: small
+runs from the same noise, one per threshold, measure the novelty of their pictures.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64
 from golddiff.system.progress import waiting
 
-NOVELTY = 0.7  # new, and whole: the default
-# The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "dial-8"
+NOVELTY = 0.7  # the default: new pictures that are still coherent
+# The artifact's name; a new version number, so that files of older code are not read.
+ARTIFACT = "dial-8"
 THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
 STEPS, SEED = 10, 1
-FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
-GREY_FEW, GREY_MORE = 16, 32  # of grey images, which are blurred sooner
-LEAST, MOST = 4_000, 10_000  # candidates at high and at low noise, of large sets
+K_MIN, K_MAX = 64, 128  # images in a golden subset; more would blur the pictures and take longer
+GREY_K_MIN, GREY_K_MAX = 16, 32  # the same for grey images, which blur sooner
+M_MIN, M_MAX = 4_000, 10_000  # candidates screened at high and at low noise, in large sets
 
 _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
 
@@ -47,23 +47,23 @@ def recommended(
     *,
     progress: bool = True,
 ) -> GoldDiff:
-    """The denoiser that we advise for pictures: as new as you ask for, from your own images.
+    """The denoiser that we advise for pictures, at the novelty you choose.
 
-    GoldDiff over PCA with one softmax for the values of a neighbourhood, so that what belongs
-    together comes from the same images; the schedule of the paper's text, the nearest 64 to 128
-    images a golden subset, 16 to 32 of grey ones; and the mask threshold that gives pictures of
-    that novelty, measured once a store and kept with it: see :func:`dial`. Of images of 32 x 32
-    that takes seconds; of 64 x 64 half a minute for 300 of them, some minutes for thousands.
+    GoldDiff over PCA, with one softmax per neighbourhood, so that adjacent values come from the
+    same images. The schedule is that of the paper's text, with the nearest 64 to 128 images in a
+    golden subset, 16 to 32 for grey images. The mask threshold gives pictures of the requested
+    novelty. It is calibrated once per store and saved with it, see :func:`dial`: this takes seconds
+    for images of 32 x 32; for 64 x 64, half a minute with 300 images, minutes with thousands.
 
     Args:
         store: the training set.
-        novelty: 0 to 1. 0: training images again; 1: as far from the training images as these are
-            from each other, where the images allow it. See :func:`golddiff.novelty`.
-        seed: of golden subsets that are drawn at random; these are not, so it changes nothing.
-        progress: show a bar while it is measured, on a terminal or in a notebook.
+        novelty: 0 to 1. 0: copies of training images; 1: as far from the training images as these
+            are from each other, if the images allow it. See :func:`golddiff.novelty`.
+        seed: seed of random golden subsets; this schedule draws none, so it has no effect.
+        progress: show a progress bar during calibration, on a terminal or in a notebook.
 
     Raises:
-        ArgumentError: a novelty outside 0 to 1; a store of one image.
+        ArgumentError: the novelty is outside 0 to 1, or the store has a single image.
     """
     if not 0 <= as_number(novelty) <= 1:
         raise ArgumentError(f"novelty: got {novelty!r}, expected a number from 0 to 1")
@@ -72,86 +72,87 @@ def recommended(
 
 
 def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff:
-    """What :func:`recommended` is made of, with a mask threshold."""
-    few, more = (GREY_FEW, GREY_MORE) if is_grey(store.shape) else (FEW, MORE)
-    k_min: float = few
-    k_max: float = more
-    if min(map(store.count_of, store.classes), default=store.n) < more:  # fractions of a class
-        k_min, k_max = max(1 / 20, min(1.0, few / store.n)), max(1 / 10, min(1.0, more / store.n))
-    m_min, m_max = min(1 / 10, LEAST / store.n), min(1 / 4, MOST / store.n)
+    """The denoiser of :func:`recommended` at a given mask threshold."""
+    low, high = (GREY_K_MIN, GREY_K_MAX) if is_grey(store.shape) else (K_MIN, K_MAX)
+    k_min: float = low
+    k_max: float = high
+    if min(map(store.count_of, store.classes), default=store.n) < high:  # fractions of a class
+        k_min = max(1 / 20, min(1.0, low / store.n))
+        k_max = max(1 / 10, min(1.0, high / store.n))
+    m_min, m_max = min(1 / 10, M_MIN / store.n), min(1 / 4, M_MAX / store.n)
     schedule = PaperSchedule(k_min, k_max, m_min, m_max)
     return GoldDiff(PCA(store, threshold, share=advised_share(store.shape)), schedule, seed)
 
 
 @dataclass(frozen=True)
 class Dial:
-    """How new a store's pictures are at each mask threshold."""
+    """The novelty of a store's pictures as a function of the mask threshold."""
 
     thresholds: F64  # (T,) float64, ascending
-    novelty: F64  # (T,) float64, mean novelty of the pictures, made not to fall
+    novelty: F64  # (T,) float64, mean novelty of the pictures, made non-decreasing
 
     def threshold(self, novelty: float) -> float:
-        """The mask threshold whose pictures are as new, to two digits; the widest that reaches it.
+        """The smallest mask threshold whose pictures reach a novelty, to two digits.
 
-        Interpolated between those measured. 0 for 0; where none is so new, that of the newest.
+        Interpolated between measurements; 0 gives 0, values above the highest give its threshold.
         """
         if novelty <= 0:
             return 0.0
         reached = int(np.searchsorted(self.novelty, min(novelty, self.novelty[-1])))
         if reached == 0:
-            found = self.thresholds[0] * novelty / max(novelty, self.novelty[0])
+            threshold = self.thresholds[0] * novelty / max(novelty, self.novelty[0])
         else:
-            around = slice(reached - 1, reached + 1)
-            logs = np.log(self.thresholds[around])
-            found = np.exp(np.interp(novelty, self.novelty[around], logs))
-        return float(f"{found:.2g}")  # so that rounding elsewhere does not show
+            bracket = slice(reached - 1, reached + 1)
+            logs = np.log(self.thresholds[bracket])
+            threshold = np.exp(np.interp(novelty, self.novelty[bracket], logs))
+        return float(f"{threshold:.2g}")  # two digits hide rounding differences between processors
 
 
 def is_measured(store: ImageStore) -> bool:
-    """Whether the store's dial is known: here, in its folder or, of built-in images, shipped."""
-    kept = store.artifacts
-    return store in _dials or any(one.head(KEPT) for one in (kept, kept.shipped()))
+    """Whether the store's dial is in memory, in its folder or, for built-in images, shipped."""
+    artifacts = store.artifacts
+    return store in _dials or any(a.head(ARTIFACT) for a in (artifacts, artifacts.shipped()))
 
 
 def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
-    """The store's dial: measured at the first call, and kept in its folder where that is allowed.
+    """The store's dial, measured at the first call and saved in its folder if that is writable.
 
     Args:
         store: the training set.
-        watch: called with the parts done, and how many there are.
+        watch: called with the number of parts done and their total.
     """
     store = opened(store)
     if store not in _dials:
-        kept = store.artifacts.load(KEPT) or store.artifacts.shipped().load(KEPT)
-        if kept is None:
-            _dials[store] = _measured(store, watch)
-            store.artifacts.save(KEPT, vars(_dials[store]))
+        saved = store.artifacts.load(ARTIFACT) or store.artifacts.shipped().load(ARTIFACT)
+        if saved is None:
+            _dials[store] = _measure(store, watch)
+            store.artifacts.save(ARTIFACT, vars(_dials[store]))
         else:
-            _dials[store] = Dial(kept["thresholds"], kept["novelty"])
+            _dials[store] = Dial(saved["thresholds"], saved["novelty"])
     return _dials[store]
 
 
 def dial_with_bar(store: ImageStore, shown: bool = True) -> Dial:
-    """As :func:`dial`, with a bar while it is measured."""
+    """:func:`dial` with a progress bar during the measurement."""
     with waiting("measuring novelty, once for this store", shown and not is_measured(store)) as bar:
         return dial(store, bar)
 
 
-def _measured(store: ImageStore, watch: Watch) -> Dial:
-    # The more, the truer: few only of large images, which take seconds each.
-    each, count = min(16, max(5, (1 << 15) // store.d)), len(THRESHOLDS)
+def _measure(store: ImageStore, watch: Watch) -> Dial:
+    # More pictures measure more precisely; large images take seconds each, so fewer are drawn.
+    pictures, count = min(16, max(5, (1 << 15) // store.d)), len(THRESHOLDS)
     watch(0, count * STEPS)
-    start = initial_noise(each, store.shape, SEED).repeat(count, *[1] * len(store.shape))
-    *_, last = steps(_Ladder(store, watch), start, noise_levels(STEPS, "ddim"))
-    means = novelty_of(last.x0, store).novelty.reshape(count, each).mean(dim=1).numpy()
+    start = initial_noise(pictures, store.shape, SEED).repeat(count, *[1] * len(store.shape))
+    *_, last = steps(_EveryThreshold(store, watch), start, noise_levels(STEPS, "ddim"))
+    means = novelty_of(last.x0, store).novelty.reshape(count, pictures).mean(dim=1).numpy()
     return Dial(np.array(THRESHOLDS), np.maximum.accumulate(means))
 
 
 @dataclass
-class _Ladder:
-    """A batch of as many parts as there are thresholds, each denoised with its own.
+class _EveryThreshold:
+    """A denoiser that splits its batch into one chunk per threshold.
 
-    The thresholds go through a noise level together: its Wiener matrix is made once.
+    All thresholds share the Wiener matrix of a noise level, which is computed once.
     """
 
     store: ImageStore
@@ -160,15 +161,16 @@ class _Ladder:
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`, of a whole batch."""
-        level, shape, parts = float(sigma), self.store.shape, []
-        masks = UnitMasks.of_thresholds(
+        level, shape, outputs = float(sigma), self.store.shape, []
+        every_masks = UnitMasks.of_thresholds(
             self.store.factors.averaged(), level, np.array(THRESHOLDS), shape, advised_share(shape)
         )
-        for threshold, its, part in zip(THRESHOLDS, masks, x.chunk(len(THRESHOLDS)), strict=True):
+        chunks = x.chunk(len(THRESHOLDS))
+        for threshold, masks, chunk in zip(THRESHOLDS, every_masks, chunks, strict=True):
             denoiser = at_threshold(self.store, threshold)
             assert isinstance(denoiser.base, PCA)
-            denoiser.base.ready(level, its)
-            parts.append(denoiser(part, level))
+            denoiser.base.ready(level, masks)
+            outputs.append(denoiser(chunk, level))
             self.done += 1
             self.watch(self.done, STEPS * len(THRESHOLDS))
-        return torch.cat(parts)
+        return torch.cat(outputs)

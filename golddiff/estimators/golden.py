@@ -1,4 +1,4 @@
-"""GoldDiff: any estimator, over a golden subset that changes with the noise (paper, Sec. 3)."""
+"""GoldDiff: any estimator over a golden subset that depends on the noise level (paper, Sec. 3)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Schedule(Protocol):
     """Chooses a support for each query at each noise level; see :class:`PaperSchedule`."""
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
-        """(m, k): how many of n images are screened and kept at a noise level."""
+        """(m, k): the numbers of images, out of n, that are screened and kept."""
         ...
 
     def supports(
         self, store: ImageStore, x: F32, sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
-        """The support of each query (b, D); a query's must not depend on the others."""
+        """The support of each query (b, D), independent of the other queries."""
         ...
 
 
 _ONLY_OPTIMAL = (
-    "{0}: got {1}, but only Optimal's error has a proved bound; that of PCA and Kamb is measured "
-    "(AdaptiveSchedule)"
+    "{0}: got {1}, but only Optimal's error has a proved bound; AdaptiveSchedule estimates the "
+    "error of PCA and Kamb"
 )
 
 
@@ -48,12 +48,12 @@ class GoldDiff(Denoiser):
 
     Args:
         base: any :class:`golddiff.denoiser.Estimator`: Optimal, SCFDM, PCA, Kamb, PSPC, your own.
-        schedule: chooses the subset; default the paper's text.
-        seed: of the images drawn at random, where the schedule draws any.
+        schedule: chooses the subset; by default the schedule of the paper's text.
+        seed: seed of the schedule's random draws, if it makes any.
 
     Raises:
-        ArgumentError: a base that weighs no images, or has log weights; a schedule that is none, or
-            that proves what cannot be proved of the base.
+        ArgumentError: the base weighs no images or has log weights, the schedule is not one, or
+            it guarantees an error bound that is not proved for the base.
 
     Source: paper, Sec. 3.4 and Theorem 1.
     """
@@ -71,7 +71,7 @@ class GoldDiff(Denoiser):
         if base.priors:
             raise ArgumentError("base: has log weights; give them to GoldDiff(...) as a whole")
         if isinstance(schedule, AdaptiveSchedule):
-            # It depends on what is weighed, so it is fitted to the estimator first.
+            # Its supports depend on the estimator's weights, so it is fitted to the estimator.
             if schedule.guarantee and not base.provable:
                 raise ArgumentError(_ONLY_OPTIMAL.format("guarantee", type(base).__name__))
             schedule = schedule.fitted(base)
@@ -86,21 +86,20 @@ class GoldDiff(Denoiser):
         self.seed = check_seed(seed)
 
     def to(self, device: torch.device) -> GoldDiff:
-        """The same, its images compared and weighed on a device; adaptive supports stay here."""
+        """A copy whose images are on a device; adaptive schedules stay on the CPU."""
         if isinstance(self.schedule, FittedSchedule):
             return self
-        made = copy.copy(self)
-        made.base = self.base.to(device)
-        made.store = made.base.store
-        return made
+        moved = copy.copy(self)
+        moved.base = self.base.to(device)
+        moved.store = moved.base.store
+        return moved
 
     def certified(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Denoise a batch, with a proved bound on what the golden subsets leave out.
+        """Denoise a batch, with a proved bound on the error of the golden subsets.
 
-        For ``Optimal`` alone: of local estimators the error is measured, not proved. The store's
-        index is built where there is none.
+        Only for ``Optimal`` (else see :meth:`estimated`). Builds the store's index if it has none.
 
         Args:
             x: (B, *store.shape) noisy images.
@@ -108,29 +107,30 @@ class GoldDiff(Denoiser):
             labels: classes, as in a call.
 
         Returns:
-            (x0, bound): what a call returns, and (B,) float64 Euclidean distances that the full
-            scan's posterior mean is at most away, whatever the data (paper, Theorem 1;
-            :mod:`golddiff.supports.certificate`). Divided by the root of D they are RMSE.
+            (x0, bound): the output of a call, and (B,) float64 upper bounds on its Euclidean
+            distance to the full scan's posterior mean, for any data (paper, Theorem 1;
+            :mod:`golddiff.supports.certificate`). Divide by sqrt(D) for an RMSE.
 
         Raises:
-            ArgumentError: as a call; another estimator than ``Optimal``.
+            ArgumentError: as a call; the estimator is not ``Optimal``.
         """
         if not self.base.provable:
             raise ArgumentError(_ONLY_OPTIMAL.format("certified", type(self.base).__name__))
         if not isinstance(self.store, ImageStore):
             raise ArgumentError(
-                "certified: nothing is proved over a store in shards; that works on a single store "
-                "(golddiff.ImageStore)"
+                "certified: got a store in shards, expected a single store (golddiff.ImageStore), "
+                "for which the bound is proved"
             )
         queries, sigmas, priors = self.checked(x, sigma, labels)
         if any(isinstance(prior, LogWeights) for prior in priors):
-            raise ArgumentError("certified: nothing is proved under log weights (given)")
+            raise ArgumentError("certified: the bound is not proved under log weights (given)")
         means, bounds = np.empty_like(queries), np.empty(len(queries))
         for i, (query, level, prior) in enumerate(zip(queries, sigmas, priors, strict=True)):
             assert not isinstance(prior, LogWeights)
             if self._guarantees(self.schedule):
-                (one,) = self.schedule.weighed(query[None], level, prior, self.seed)
-                means[i], mean, bound = one.mean, one.mean, one.error * math.sqrt(self.store.d)
+                (result,) = self.schedule.weighed(query[None], level, prior, self.seed)
+                means[i] = mean = result.mean
+                bound = result.error * math.sqrt(self.store.d)
             else:
                 means[i] = self.denoise(query[None], level, prior)[0]
                 (_, support), *_ = self.estimator_supports(query[None], level, prior)
@@ -141,7 +141,7 @@ class GoldDiff(Denoiser):
 
     @cached_property
     def _index(self) -> Index:
-        """Opened once: its contents are checked at its first use."""
+        """The store's index, opened once because its contents are checked at the first use."""
         assert isinstance(self.store, ImageStore)
         return open_or_build(self.store)
 
@@ -150,7 +150,7 @@ class GoldDiff(Denoiser):
         return isinstance(schedule, FittedSchedule) and schedule.settings.guarantee
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
-        """Posterior means (b, D), each over its own support."""
+        """Posterior means (b, D) of queries (b, D), each over its own support."""
         if isinstance(self.schedule, FittedSchedule):
             return self.schedule.means(x, sigma, prior, self.seed)
         supports = self.schedule.supports(self.store, x, sigma, prior, self.seed)
@@ -158,13 +158,13 @@ class GoldDiff(Denoiser):
 
     @property
     def estimates(self) -> bool:
-        """Whether each output's error is estimated; see :meth:`estimated`."""
+        """Whether :meth:`estimated` is available."""
         return isinstance(self.schedule, FittedSchedule) and not self.schedule.settings.guarantee
 
     def estimated(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Denoise a batch over adaptive supports, and say how wrong each output is.
+        """Denoise a batch over adaptive supports, with an estimate of each output's error.
 
         Args:
             x: (B, *store.shape) noisy images.
@@ -172,11 +172,11 @@ class GoldDiff(Denoiser):
             labels: classes, as in a call.
 
         Returns:
-            (x0, errors): what a call returns, and (B,) float64 estimates of the RMSE to the full
-            scan; 0 where all images were weighed.
+            (x0, errors): the output of a call, and (B,) float64 estimates of its RMSE to the full
+            scan; 0 if all images were weighed.
 
         Raises:
-            ArgumentError: as a call; another schedule than ``AdaptiveSchedule``.
+            ArgumentError: as a call; the schedule is not an ``AdaptiveSchedule``.
         """
         if not (isinstance(self.schedule, FittedSchedule) and self.estimates):
             raise ArgumentError(
@@ -186,13 +186,13 @@ class GoldDiff(Denoiser):
         queries, groups = self._groups(x, sigma, labels)
         means, errors = np.empty_like(queries), np.empty(len(queries))
         for key, group in groups.items():
-            found = self.schedule.weighed(queries[group], *key, self.seed)
-            for i, one in zip(group, found, strict=True):
-                means[i], errors[i] = one.mean, one.error
+            results = self.schedule.weighed(queries[group], *key, self.seed)
+            for i, result in zip(group, results, strict=True):
+                means[i], errors[i] = result.mean, result.error
         return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(errors)
 
     def describe_step(self, sigma: float, label: int | None = None) -> str:
-        """How the images of a noise level are chosen, in words."""
+        """A sentence that describes how images are chosen at a noise level."""
         if isinstance(self.schedule, FittedSchedule):
             return self.schedule.describe(sigma, label)
         images = self.store.count_of(label)
@@ -202,13 +202,13 @@ class GoldDiff(Denoiser):
     def given(self, log_weights: Any) -> Self:
         """As :meth:`golddiff.denoiser.Denoiser.given`; not with ``guarantee``."""
         if self._guarantees(self.schedule):
-            raise ArgumentError("given: nothing is proved under log weights; leave guarantee out")
+            raise ArgumentError("given: no bound is proved under log weights; leave out guarantee")
         return super().given(log_weights)
 
     def estimator_supports(
         self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
-        """The base estimator, over each query's golden subset."""
+        """The base estimator and the golden subset of each query."""
         supports = self.schedule.supports(self.store, x, sigma, prior, self.seed)
         return [(self.base, support) for support in supports]
 

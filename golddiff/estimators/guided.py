@@ -1,4 +1,4 @@
-"""Guidance: from what all images make of a query towards, and past, what a class makes of it."""
+"""Classifier-free guidance: extrapolation from the unconditional mean towards that of a class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from golddiff.system.errors import ArgumentError
 
 
 class Guided:
-    """D_u + scale (D_c - D_u); see :func:`guided`. A denoiser's call, without its labels."""
+    """A callable D_u + scale (D_c - D_u) with fixed labels; see :func:`guided`."""
 
     def __init__(self, denoiser: Denoiser, labels: Labels, scale: float) -> None:
         self.denoiser, self.labels, self.scale = denoiser, labels, scale
@@ -21,7 +21,7 @@ class Guided:
         self.batch = max(denoiser.batch, numbers_of("labels", labels, "integers").numel())
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """The guided mean (B, *store.shape) of noisy images, differentiable as the denoiser is."""
+        """The guided mean (B, *store.shape), differentiable if the denoiser is."""
         if labels is not None:
             raise ArgumentError("labels: a guided denoiser has its own; leave them out")
         unconditional = self.denoiser(x, sigma)
@@ -33,11 +33,11 @@ def guided(denoiser: Denoiser, labels: Labels, scale: float) -> Guided:
 
     Args:
         denoiser: D_u without labels, D_c with them.
-        labels: class index for all queries, or one each.
-        scale: 0 is D_u, 1 is D_c, more goes past it.
+        labels: class index for all queries, or one per query.
+        scale: 0 gives D_u, 1 gives D_c, and larger values extrapolate.
 
     Raises:
-        ArgumentError: no denoiser; a scale that is no finite number; no labels.
+        ArgumentError: the denoiser is not one, the scale is not finite, or labels are missing.
 
     Source: Ho & Salimans 2022.
     """

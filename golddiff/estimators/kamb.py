@@ -39,30 +39,30 @@ class Kamb(Estimator):
     """D(x)[c, u] = sum over images i and positions v of softmax(l_iv) x_i[c, v].
 
     l_iv = -||patch(x, u) - patch(x_i, v)||^2 / (2 sigma^2) over patches of p x p pixels in all
-    channels, v running over the positions that ``boundary`` lets u be compared with. Source: Kamb
-    & Ganguli 2024, "An analytic theory of creativity in convolutional diffusion models".
+    channels, for the positions v that ``boundary`` compares with u. Source: Kamb & Ganguli 2024,
+    "An analytic theory of creativity in convolutional diffusion models".
 
     Args:
         store: the training images, (C, H, W).
         patch_sizes: p, odd; or (sigma, p) pairs, interpolated in log sigma to the nearest odd
             number (ties upwards) and held constant outside; or the name of one of the authors'
-            calibrations, see :func:`preset`; or None: the square as wide as the PCA masks, at
-            least 3. From a preset or from None, p is at most the image's shorter side (rounded up
-            to odd).
-        boundary: "none" (LS): u against the same position, patches cut at the border.
-            "circular" (ELS): u against every position, patches wrap around; p is at most the
-            image's shorter side (rounded down to odd), so that no patch holds a pixel twice.
-            "zeros" (boundary-broken ELS): along each axis a position nearer than p // 2 to a border
-            against the same one, an interior position against all interior ones. A patch as
-            large as the image's shorter side or larger has no interior, and "zeros" is LS.
+            calibrations, see :func:`preset`; or None: a square with as many pixels as the PCA
+            masks, at least 3 wide. With a preset or None, p is at most the image's shorter side
+            (rounded up to odd).
+        boundary: "none" (LS) compares u with the same position; patches are cut at the border.
+            "circular" (ELS) compares u with every position; patches wrap around, and p is at most
+            the image's shorter side (rounded down to odd), so that no patch repeats a pixel.
+            "zeros" (boundary-broken ELS): along each axis, a position closer than p // 2 to a
+            border is compared with the same position, an interior one with all interior ones. If
+            the patch is at least as large as the image's shorter side, "zeros" is LS.
         memory_limit: see :class:`golddiff.denoiser.Estimator`.
 
     Raises:
-        ArgumentError: images that are not (C, H, W); a size that is not odd; an unknown preset or
-            boundary.
+        ArgumentError: the images are not (C, H, W), a size is not odd, or the preset or boundary
+            is unknown.
     """
 
-    part_size = IMAGES_PER_TASK  # patches take their time
+    part_size = IMAGES_PER_TASK  # small, because comparing all patches is slow
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Kamb(Estimator):
         return size
 
     def make_ready(self, sigma: float) -> int | None:
-        """Where no sizes were given, the side of the square as wide as the PCA masks."""
+        """The side of a square with as many pixels as the PCA masks; None if sizes are given."""
         if self._pairs is not None:
             return None
         from golddiff.estimators.pca import mask_width  # its kernels import slowly
@@ -108,7 +108,7 @@ class Kamb(Estimator):
         return max(3, nearest_odd(math.sqrt(width)))
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over some images; a location a pixel."""
+        """The partial posterior of queries (b, D) over a part; each pixel is a location."""
         images, (channels, height, width) = self.images, self.images.shape
         return patch_posterior(
             images.stored, part, x, sigma, self._axes(sigma), (channels, height, width),
@@ -117,13 +117,13 @@ class Kamb(Estimator):
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
     ) -> Terms:
-        """See the base class; a term an offset between two positions."""
+        """See the base class; one term per offset between two positions."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
         channels, height, width = self.images.shape
         yield from patch_terms(values, x, gain, (channels, height, width), *self._patches(sigma))
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
-        """As :meth:`weigh`, by torch."""
+        """:meth:`weigh` in torch."""
         channels, height, width = self.images.shape
         size, boundary = self._patches(sigma)
         return partial(
@@ -137,7 +137,7 @@ class Kamb(Estimator):
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
-        """The terms of one query (D,), a location a pixel; see the base class."""
+        """The terms of one query (D,); each pixel is a location. See the base class."""
         images, (channels, height, width) = self.images, self.images.shape
         vertical, horizontal = self._axes(sigma)
         if pixel is not None:
@@ -148,16 +148,16 @@ class Kamb(Estimator):
                 images.stored, part, x, sigma, (vertical, horizontal), (channels, height, width),
                 top,
             )  # fmt: skip
-            found = Contribution(part.rows, logits, values, Ranking(*best))
-            return found if pixel is None else self._only(found, pixel)
+            terms = Contribution(part.rows, logits, values, Ranking(*best))
+            return terms if pixel is None else self._at_pixel(terms, pixel)
 
         yield from map_ordered(task, whole(support).split(IMAGES_PER_TASK))
 
-    def _only(self, whole: Contribution, pixel: int) -> Contribution:
+    def _at_pixel(self, whole: Contribution, pixel: int) -> Contribution:
         best = whole.best
         if best is not None and best.positions is not None:
-            here = slice(pixel, pixel + 1)
-            best = Ranking(best.scores[here], best.rows[here], best.positions[here])
+            selected = slice(pixel, pixel + 1)
+            best = Ranking(best.scores[selected], best.rows[selected], best.positions[selected])
         values = whole.values[:, outputs_at(self.images, pixel)]
         return Contribution(whole.rows, whole.logits[pixel : pixel + 1].copy(), values, best)
 
@@ -167,27 +167,27 @@ class Kamb(Estimator):
         return Axis.of(height, size, rule), Axis.of(width, size, rule)
 
     def _patches(self, sigma: float) -> tuple[int, Boundary]:
-        """Their side, and the boundary's rule: without an interior "zeros" is "none"."""
+        """The patches' side and the boundary rule; "zeros" without an interior is "none"."""
         size = self.patch_size(sigma)
         return size, "none" if self.boundary == "zeros" and size >= self._side else self.boundary
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
-        """The share of an image that a patch holds, everywhere; see the base class."""
+        """The share of an image that a patch covers, for all inputs; see the base class."""
         _, height, width = self.store.shape
         share = min(1.0, self.patch_size(sigma) ** 2 / (height * width))
         return np.full((1, self.store.d), share, np.float32)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """A block of images a thread: pixels, sums, distances; posteriors in flight and merged."""
+        """One block of images per thread; for each query posteriors in flight and merged."""
         channels, height, width = self.images.shape
-        # Pixels, sums and distances of LANES images, and lines up to three images high.
+        # Pixels, sums and distances of LANES images, and line buffers up to three images high.
         block = 4 * LANES * height * width * (2 * channels + 2 + 3)
-        each = 24 * (channels + 2) * height * width
-        return block * torch.get_num_threads(), each * (results_held() + 4)
+        posterior = 24 * (channels + 2) * height * width
+        return block * torch.get_num_threads(), posterior * (results_held() + 4)
 
 
 def nearest_odd(value: float) -> int:
-    """The odd number >= 1 nearest to ``value``; of two as near, the larger."""
+    """The odd number >= 1 nearest to ``value``; ties go to the larger."""
     return max(1, 2 * math.floor(value / 2 + 1e-9) + 1)
 
 
@@ -195,7 +195,7 @@ def preset(name: str) -> list[tuple[float, int]]:
     """One of the authors' calibrations: (sigma, patch size) pairs, ascending.
 
     Entry i of 20 belongs to t = i / 20 and alpha_bar = cos^2(pi/2 * t / 1.008), so that sigma =
-    sqrt((1 - alpha_bar) / alpha_bar) = tan(pi/2 * t / 1.008). Entry 0, of sigma 0, is left out.
+    sqrt((1 - alpha_bar) / alpha_bar) = tan(pi/2 * t / 1.008). Entry 0 has sigma 0 and is omitted.
     """
     presets = _presets()
     if name not in presets:
@@ -207,7 +207,7 @@ def preset(name: str) -> list[tuple[float, int]]:
 
 
 def calibration_sigma(t: float) -> float:
-    """The noise level of the authors' time t in [0, 1]."""
+    """The noise level at the authors' time t in [0, 1]."""
     return math.tan(math.pi / 2 * t / 1.008)
 
 
@@ -219,7 +219,7 @@ def _presets() -> dict[str, list[int]]:
 
 
 def check_boundary(boundary: str) -> None:
-    """Raise ArgumentError where a boundary rule is none."""
+    """Raise ArgumentError if ``boundary`` is not a boundary rule."""
     if boundary not in get_args(Boundary):
         allowed = ", ".join(map(repr, get_args(Boundary)))
         raise ArgumentError(f"boundary: got {boundary!r}, expected one of {allowed}")

@@ -1,10 +1,10 @@
-"""Masks kept with a training set, so that those of a noise level are made once.
+"""Masks saved with a training set, so that those of a noise level are computed once.
 
-They lie in ``masks/`` among its artifacts: a file a threshold and noise level, which says of which
-covariance factor it was made, and by which version of this code. Kept is only what the masks
-decide: what a tree's nodes add (:class:`golddiff.kernels.mask_tree.Additions`), or how many masks
-of a unit hold an input. The rest follows from the images' shape, so that no file can make a kernel
-read where there is nothing.
+They are artifacts in the folder ``masks/``, one file per threshold and noise level, which records
+the covariance factor and the version of the mask code. A file holds only what the masks determine:
+the inputs that a tree's nodes add (:class:`golddiff.kernels.mask_tree.Additions`), or the number of
+a unit's masks that contain an input. Everything else is derived from the images' shape, so that no
+file can make a kernel read out of bounds.
 """
 
 from __future__ import annotations
@@ -24,84 +24,81 @@ from golddiff.system.numbers import I64
 FOLDER = "masks"
 FORMAT, UNITS_FORMAT = "golddiff-masks-3", "golddiff-units-2"
 
-# Bytes of one store's masks; past it those that were not used for longest go. A noise level takes
-# 0.1 to 2 MB on CIFAR-10, so this is for images of 64 x 64 and more.
+# Limit in bytes of one store's masks; beyond it the least recently used are deleted. A noise level
+# takes 0.1 to 2 MB on CIFAR-10, so this matters only for images of 64 x 64 and more.
 LIMIT = 2_000_000_000
-# Values an image; the masks of smaller ones are made sooner than a file is read.
-FEWEST_VALUES = 512
+# Masks of images with fewer values are not saved: recomputing them is faster than reading a file.
+MIN_VALUES = 512
 
 
 def tree_of(store: ImageStore, sigma: float, threshold: float) -> MaskTree:
-    """The tree of the masks of one noise level; read where it is kept, else made and kept."""
-    if store.d < FEWEST_VALUES:
+    """The mask tree of one noise level, loaded if it is saved, else computed and saved."""
+    if store.d < MIN_VALUES:
         return mask_tree(locality_mask(store.factor(), sigma, threshold), store.shape)
-    added = load(store, sigma, threshold)
-    if added is None:
-        added = additions(locality_mask(store.factor(), sigma, threshold), store.shape)
-        inputs: NDArray[np.integer[Any]] = added.inputs.astype(_kind(store))
+    nodes = load(store, sigma, threshold)
+    if nodes is None:
+        nodes = additions(locality_mask(store.factor(), sigma, threshold), store.shape)
+        inputs: NDArray[np.integer[Any]] = nodes.inputs.astype(_input_type(store))
         store.artifacts.save(
             name_of(sigma, threshold),
-            {"counts": added.counts.astype(np.int32), "inputs": inputs},
-            _made_of(FORMAT, store, store.factors.mark(), sigma, threshold),
+            {"counts": nodes.counts.astype(np.int32), "inputs": inputs},
+            _metadata(FORMAT, store, store.factors.mark(), sigma, threshold),
             LIMIT,
         )
-    return assembled(added, store.shape)
+    return assembled(nodes, store.shape)
 
 
 def load(store: ImageStore, sigma: float, threshold: float) -> Additions | None:
-    """What the nodes of a kept tree add, if there is a sound file; it counts as used now."""
-    made_of = _made_of(FORMAT, store, store.factors.mark(), sigma, threshold)
-    tensors = store.artifacts.load(name_of(sigma, threshold), made_of)
+    """The inputs added by a saved tree's nodes, or None without a valid file; counts as a use."""
+    expected = _metadata(FORMAT, store, store.factors.mark(), sigma, threshold)
+    tensors = store.artifacts.load(name_of(sigma, threshold), expected)
     if tensors is None or tensors.keys() != {"counts", "inputs"}:
         return None
     counts, inputs = tensors["counts"], tensors["inputs"]
-    if counts.dtype != np.int32 or inputs.dtype != _kind(store):
+    if counts.dtype != np.int32 or inputs.dtype != _input_type(store):
         return None
-    added = Additions(counts.astype(np.int64), inputs.astype(np.int32))
+    nodes = Additions(counts.astype(np.int64), inputs.astype(np.int32))
     try:
-        check(added, store.shape)
+        check(nodes, store.shape)
     except (ValueError, TypeError):
         return None
-    return added
+    return nodes
 
 
 def counts_of(
     store: TrainingSet, sigma: float, threshold: float, unit: I64
 ) -> NDArray[np.unsignedinteger]:
-    """As :func:`unit_counts` of one threshold, (D, U); read where they are kept, else made.
-
-    Those of 3 x 64 x 64 take 3 MB a noise level.
-    """
+    """:func:`unit_counts` at one threshold (D, U), saved with the store (3 MB at 3 x 64 x 64)."""
     members = np.bincount(unit[outputs_of(unit)])
-    keeps = store.d >= FEWEST_VALUES
-    if keeps:
-        made_of = _made_of(UNITS_FORMAT, store, store.factors.averaged_mark(), sigma, threshold)
+    cacheable = store.d >= MIN_VALUES
+    if cacheable:
+        expected = _metadata(UNITS_FORMAT, store, store.factors.averaged_mark(), sigma, threshold)
         name = f"{name_of(sigma, threshold)}-units-{len(members)}"
-        kept: NDArray[Any] | None = (store.artifacts.load(name, made_of) or {}).get("counts")
-        if kept is not None and _are_counts(kept, store.d, members):
-            return kept
+        saved: NDArray[Any] | None = (store.artifacts.load(name, expected) or {}).get("counts")
+        if saved is not None and _are_counts(saved, store.d, members):
+            return saved
     counts: NDArray[np.unsignedinteger]
     (counts,) = unit_counts(store.factors.averaged(), sigma, np.array([threshold]), unit)
-    if keeps:
-        store.artifacts.save(name, {"counts": counts}, made_of, LIMIT)
+    if cacheable:
+        store.artifacts.save(name, {"counts": counts}, expected, LIMIT)
     return counts
 
 
-def _are_counts(found: NDArray[Any], d: int, members: I64) -> bool:
-    """Whether an array of a file can be counts of units of so many members each."""
-    sound = found.shape == (d, len(members)) and found.dtype.kind == "u"
-    return sound and bool((found <= members).all())
+def _are_counts(counts: NDArray[Any], d: int, members: I64) -> bool:
+    """Whether a file's array can be the counts of units with the given numbers of members."""
+    plausible = counts.shape == (d, len(members)) and counts.dtype.kind == "u"
+    return plausible and bool((counts <= members).all())
 
 
 def name_of(sigma: float, threshold: float) -> str:
-    """Under which name the masks of a threshold and noise level are kept."""
+    """The artifact name of the masks of a threshold and noise level."""
     return f"{FOLDER}/threshold-{float(threshold)!r}-sigma-{float(sigma)!r}"
 
 
-def _made_of(
+def _metadata(
     kind: str, store: TrainingSet, factor: str, sigma: float, threshold: float
 ) -> dict[str, str]:
-    """What a file must say of itself."""
+    """The metadata that a valid file must have."""
     return {
         "kind": kind,
         "masks": f"{MASK_VERSION} in {precision_of(store.d).__name__}",
@@ -112,5 +109,5 @@ def _made_of(
     }
 
 
-def _kind(store: ImageStore) -> type[np.uint16] | type[np.int32]:
+def _input_type(store: ImageStore) -> type[np.uint16] | type[np.int32]:
     return np.uint16 if store.d <= 1 << 16 else np.int32

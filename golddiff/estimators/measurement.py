@@ -1,4 +1,4 @@
-"""A measurement y = A x0 + noise: A as a sparse matrix, what it says of images, and going back."""
+"""Measurements y = A x0 + noise: A as a sparse matrix, likelihoods and projection onto y."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import products_alone
 
-AT_ONCE = 256  # basis images that an operator is applied to
-ENTRY_BYTES = 60  # of a sparse matrix, its transpose and shares, and while any of them is made
-MOST_ITERATIONS = 48
-ALIKE = 0.02  # standard deviation anywhere: three steps of 256 from black to white
-NEAR = 0.01  # to y, where a smooth move ends and the last is put back value by value
-EXACT = 1e-3  # a quarter of an 8-bit step: nearer than this to y is no better
-NEARBY, LEAST_NOISE = 1000, 0.2  # of a Gaussian of images, chosen on 24 other digits and faces
-REACH, NUGGET = 16, 0.4  # of pixels that move together (docs/results/restoring.md)
-LINEAR = 1e-3  # of an operator's values on noise, how far a sum's may be from the sum of them
+BASIS_BATCH = 256  # basis images to which an operator is applied at a time
+ENTRY_BYTES = 60  # peak memory per entry of a sparse matrix, its transpose and its shares
+MAX_ITERATIONS = 48
+ALIKE = 0.02  # smallest standard deviation shown, about 3 of 256 grey levels
+SMOOTH_TOL = 0.01  # distance to y where the smooth projection ends and the plain one takes over
+EXACT = 1e-3  # a quarter of an 8-bit step; a smaller distance to y makes no visible difference
+NEARBY, MIN_NOISE = 1000, 0.2  # of :func:`expected`, chosen on 24 other digits and faces
+REACH, NUGGET = 16, 0.4  # correlation of neighbouring pixels (docs/results/restoring.md)
+LINEARITY_TOL = 1e-3  # relative error of additivity, on noise, up to which an operator is linear
 
 
 @dataclass(frozen=True, eq=False)
 class LinearOperator:
-    """An operator, and its sparse matrix; called, it is the operator.
+    """A linear operator (up to a constant) with its sparse matrix; calling it applies the operator.
 
     Attributes:
         forward: the operator, on images (b, *shape).
-        shape: of an image.
-        matrix: (m, D) float64, of the measured values that images move.
-        transposed: the same by its columns, (D, m): scipy's own transpose takes four times as long.
-        shares: its absolute values with rows that sum to 1, transposed, (D, m) float32.
-        constant: what it makes of zeros, all measured values.
-        seen: (m,) which of them images move.
+        shape: shape of an image.
+        matrix: (m, D) float64, with rows for the measured values that depend on the image.
+        transposed: (D, m), stored as its own matrix, because scipy's transpose is 4 times slower.
+        shares: (D, m) float32, the transpose of abs(matrix) with rows normalised to sum 1.
+        constant: the operator's output for zeros, with all measured values.
+        active: (m,) indices of the measured values that depend on the image.
     """
 
     forward: Callable[[torch.Tensor], torch.Tensor]
@@ -54,10 +54,10 @@ class LinearOperator:
     transposed: Any
     shares: Any
     constant: torch.Tensor
-    seen: I64
+    active: I64
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """What it makes of images (b, *shape)."""
+        """The operator's output for images (b, *shape)."""
         return self.forward(images)
 
 
@@ -67,9 +67,9 @@ class Measurement:
 
     Attributes:
         operator: A.
-        y: (m,) float64 measured values that images move, less what A makes of zeros.
+        y: (m,) float64 measured values that depend on the image, minus A's constant.
         noise: standard deviation of their noise.
-        soft: standard deviation that images are weighed by.
+        soft: standard deviation in the likelihood of training images.
     """
 
     operator: LinearOperator
@@ -78,69 +78,70 @@ class Measurement:
     soft: float
 
     def penalties(self, images: F32) -> F32:
-        """How far images (k, D) are from its values: (y_c - (A x_i)_c)^2 / (2 soft^2), (k, m)."""
-        a = self.operator
-        made = a(torch.from_numpy(images).reshape(-1, *a.shape)).reshape(len(images), -1)
-        off = (made.float() - a.constant.float()).numpy()[:, a.seen] - self.y.astype(np.float32)
-        found: F32 = np.square(off) * np.float32(precision(self.soft))
-        return found
+        """(y_c - (A x_i)_c)^2 / (2 soft^2) for images (k, D) and measured values c, (k, m)."""
+        a, y = self.operator, self.y.astype(np.float32)
+        measured = a(torch.from_numpy(images).reshape(-1, *a.shape)).reshape(len(images), -1)
+        linear_part = (measured.float() - a.constant.float()).numpy()[:, a.active]
+        penalties: F32 = np.square(linear_part - y) * np.float32(precision(self.soft))
+        return penalties
 
-    def put_back(self, x0: NDArray[np.floating[Any]], most: int = MOST_ITERATIONS) -> F64:
-        """Estimates (b, D), moved so little that A x0 is within ``noise`` of y (root mean square).
+    def project(self, x0: NDArray[np.floating[Any]], iterations: int = MAX_ITERATIONS) -> F64:
+        """Estimates (b, D) moved just enough that the RMSE of A x0 to y is at most ``noise``.
 
-        x0 + a A^+ (y - A x0), with the least a in [0, 1] for that. A^+ is taken by LSQR, in steps
-        from 0, which stop where the noise begins (or at ``EXACT``), or after so many: a blur is not
-        undone further.
+        x0 + a A^+ (y - A x0), with the smallest such a in [0, 1]. LSQR approximates A^+ and stops
+        at the noise (or at ``EXACT``), or after ``iterations``, which limits deblurring.
         """
-        return self._moved(x0, EXACT, most, _itself(math.prod(self.operator.shape)))
+        return self._projected(x0, EXACT, iterations, _identity(math.prod(self.operator.shape)))
 
-    def fitted(self, x0: NDArray[np.floating[Any]]) -> F64:
-        """As :meth:`put_back`, but what was not measured moves with its measured neighbours.
+    def project_smoothly(self, x0: NDArray[np.floating[Any]]) -> F64:
+        """:meth:`project`, but unmeasured values move with their measured neighbours.
 
-        x0 + a K A^T (A K A^T)^+ (y - A x0), so a hole's colours go on from those around it. K is
-        the covariance of pixels that are alike nearby: along rows, and along columns, that of
-        pixels i and j is exp(-|i - j| / r) + 0.4 (i = j), with r a sixteenth of the side, or 2.
+        x0 + a K A^T (A K A^T)^+ (y - A x0), so that a hole continues the colours around it. K is a
+        separable covariance of neighbouring pixels: along rows and along columns, its entry for
+        pixels i and j is exp(-|i - j| / r) + 0.4 (i = j), with r = max(side / 16, 2).
         """
-        near = self._moved(x0, NEAR, MOST_ITERATIONS, _smooth_root(self.operator.shape))
-        return self.put_back(near)
+        root = _smooth_root(self.operator.shape)
+        return self.project(self._projected(x0, SMOOTH_TOL, MAX_ITERATIONS, root))
 
-    def _moved(
-        self, x0: NDArray[np.floating[Any]], enough: float, most: int, root: Products
+    def _projected(
+        self, x0: NDArray[np.floating[Any]], tol: float, iterations: int, root: Products
     ) -> F64:
         """Estimates (b, D) moved by a K A^T (A K A^T)^+ (y - A x0), with K = root root^T."""
         matrix, transposed = self.operator.matrix, self.operator.transposed
-        through = Products(matrix.shape, matrix.dot, transposed.dot, dtype=np.float64) @ root
+        a_root = Products(matrix.shape, matrix.dot, transposed.dot, dtype=np.float64) @ root
 
-        def one_moved(x0: F64) -> F64:
+        def move(x0: F64) -> F64:
             residual = self.y - matrix @ x0
-            near = max(self.noise, enough) * math.sqrt(len(self.y))
-            far = float(np.linalg.norm(residual))
-            if far <= near:
+            target = max(self.noise, tol) * math.sqrt(len(self.y))
+            norm = float(np.linalg.norm(residual))
+            if norm <= target:
                 return x0
-            moved = root @ lsqr(through, residual, atol=0, btol=near / far, iter_lim=most)[0]
-            step: F64 = matrix @ moved
+            shift = (
+                root @ lsqr(a_root, residual, atol=0, btol=target / norm, iter_lim=iterations)[0]
+            )
+            step: F64 = matrix @ shift
             left = float(np.linalg.norm(residual - step))
             size = float(np.linalg.norm(step))
-            # LSQR's residual is at right angles to the step:
+            # LSQR's residual is orthogonal to the step:
             # ||r - a step||^2 = left^2 + (1 - a)^2 size^2
-            near = self.noise * math.sqrt(len(self.y))
-            short = math.sqrt(max(near**2 - left**2, 0)) / size if size else 1.0
-            back: F64 = x0 + (1 - min(short, 1.0)) * moved
-            return back
+            target = self.noise * math.sqrt(len(self.y))
+            untaken = math.sqrt(max(target**2 - left**2, 0)) / size if size else 1.0
+            moved: F64 = x0 + (1 - min(untaken, 1.0)) * shift
+            return moved
 
-        with products_alone():  # a norm of 12,288 values took 7 ms on two threads, one of them busy
-            return np.stack([one_moved(one.astype(np.float64)) for one in x0])
+        with products_alone():  # a norm of 12,288 values took 7 ms on two threads if one was busy
+            return np.stack([move(image.astype(np.float64)) for image in x0])
 
 
 @cache
-def _itself(d: int) -> Products:
-    """The root of K = I: each value moves alone."""
+def _identity(d: int) -> Products:
+    """The root of K = I, with which each value moves independently."""
     return aslinearoperator(eye_array(d))
 
 
 @cache
 def _smooth_root(shape: tuple[int, ...]) -> Products:
-    """The Cholesky root of the K of :meth:`Measurement.fitted`, of images (C, H, W)."""
+    """A root of the K of :meth:`Measurement.project_smoothly`, for images (C, H, W)."""
     _, height, width = shape
     down, across = _line_root(height), _line_root(width)
 
@@ -153,89 +154,90 @@ def _smooth_root(shape: tuple[int, ...]) -> Products:
 
 
 def _line_root(side: int) -> F64:
-    places = np.arange(side)
-    alike = np.exp(-np.abs(places[:, None] - places) / max(side / REACH, 2))
-    root: F64 = np.linalg.cholesky(alike + NUGGET * np.eye(side))
+    positions = np.arange(side)
+    covariance = np.exp(-np.abs(positions[:, None] - positions) / max(side / REACH, 2))
+    root: F64 = np.linalg.cholesky(covariance + NUGGET * np.eye(side))
     return root
 
 
 def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> LinearOperator:
-    """An operator with its matrix, which takes applying it to an image of each value; made once.
+    """An operator with its matrix, found by applying it to every basis image.
 
     Args:
-        operator: linear, but for a constant; a callable on (b, *shape), or a deepinv physics.
-        shape: of an image.
-        measured: of what it makes of one.
+        operator: linear up to a constant; a callable on (b, *shape), or a deepinv physics.
+        shape: shape of an image.
+        measured: shape of the operator's output for one image.
 
     Raises:
-        ArgumentError: an operator that fails, is not linear or makes another shape.
+        ArgumentError: the operator fails, is not linear, or its output has another shape.
     """
     if isinstance(operator, LinearOperator):
         return operator
     forward, d = as_call(operator), math.prod(shape)
 
-    def made(images: torch.Tensor) -> torch.Tensor:
-        found = applied(forward, images.reshape(-1, *shape), measured)
-        return found.detach().to("cpu", torch.float64).reshape(len(images), -1)
+    def measure(images: torch.Tensor) -> torch.Tensor:
+        output = applied(forward, images.reshape(-1, *shape), measured)
+        return output.detach().to("cpu", torch.float64).reshape(len(images), -1)
 
     with torch.no_grad():
-        constant = made(torch.zeros(1, d, device="cpu"))
-        one, other = initial_noise(2, (1, d), 0)
-        both = made(one) + made(other) - constant
-        if float((made(one + other) - both).abs().max()) > LINEAR * float(both.abs().max()):
-            raise ArgumentError("operator: is not linear, or random; expected a linear one")
+        constant = measure(torch.zeros(1, d, device="cpu"))
+        first, second = initial_noise(2, (1, d), 0)
+        total = measure(first) + measure(second) - constant
+        error = float((measure(first + second) - total).abs().max())
+        if error > LINEARITY_TOL * float(total.abs().max()):
+            raise ArgumentError("operator: is not linear, or is random; expected a linear one")
         columns: list[Any] = []
         entries = 0
-        for start in range(0, d, AT_ONCE):
-            basis = torch.eye(min(AT_ONCE, d - start), d, device="cpu")
-            columns.append(csr_array((made(basis.roll(start, dims=1)) - constant).numpy().T))
+        for start in range(0, d, BASIS_BATCH):
+            basis = torch.eye(min(BASIS_BATCH, d - start), d, device="cpu")
+            columns.append(csr_array((measure(basis.roll(start, dims=1)) - constant).numpy().T))
             entries += columns[-1].nnz
-            expected = entries * d / min(start + AT_ONCE, d)
-            require_memory(ENTRY_BYTES * expected, "the operator's matrix", "use a more local one")
+            estimate = ENTRY_BYTES * (entries * d / min(start + BASIS_BATCH, d))
+            require_memory(estimate, "the operator's matrix", "use a more local one")
     matrix = csr_array(hstack(columns))
-    total = abs(matrix).sum(axis=1)
-    seen = np.flatnonzero(total > 0)  # deepinv's holes are measured as 0
-    if not len(seen):
-        raise ArgumentError("operator: makes the same of all images, so nothing was measured")
-    matrix = matrix[seen]
-    shares = csr_array(abs(matrix).multiply(1 / total[seen, None]).T).astype(np.float32)
-    return LinearOperator(forward, shape, matrix, csr_array(matrix.T), shares, constant, seen)
+    row_sums = abs(matrix).sum(axis=1)
+    active = np.flatnonzero(row_sums > 0)  # deepinv measures holes as a constant 0
+    if not len(active):
+        raise ArgumentError("operator: gives all images the same output, so nothing was measured")
+    matrix = matrix[active]
+    shares = csr_array(abs(matrix).multiply(1 / row_sums[active, None]).T).astype(np.float32)
+    return LinearOperator(forward, shape, matrix, csr_array(matrix.T), shares, constant, active)
 
 
 def measurements(
     operator: Any, y: torch.Tensor, shape: tuple[int, ...], noise: float, soft: float
 ) -> list[Measurement]:
-    """Of measurements (B, *measured) of images of a shape.
+    """One :class:`Measurement` for each of B images.
 
     Args:
         operator: as for :func:`linear`.
-        y: what it made of the images.
-        shape: of an image.
+        y: (B, *measured) measured values.
+        shape: shape of an image.
         noise: standard deviation of y's noise.
-        soft: that images are weighed by, above 0.
+        soft: standard deviation in the likelihood of training images, above 0.
 
     Raises:
         ArgumentError: as :func:`linear`.
     """
-    made = linear(operator, shape, tuple(y.shape[1:]))
-    values = (y.detach().to("cpu", torch.float64).reshape(len(y), -1) - made.constant).numpy()
-    return [Measurement(made, one[made.seen], noise, soft) for one in values]
+    a = linear(operator, shape, tuple(y.shape[1:]))
+    values = (y.detach().to("cpu", torch.float64).reshape(len(y), -1) - a.constant).numpy()
+    return [Measurement(a, row[a.active], noise, soft) for row in values]
 
 
 def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> torch.Tensor:
-    """The pictures of least expected error: not one that may have been, but the mean of them.
+    """The pictures of least expected squared error: posterior means, not draws.
 
-    The images that fit y best make a Gaussian N(m, C), which is conditioned on y::
+    A Gaussian N(m, C) is fitted to the images that fit y best and conditioned on y::
 
         x0 = m + C A^T (A C A^T + s^2 I)^-1 (y - A m)
 
-    Where restorations differ it is blurred: a mean has half of a draw's squared error.
+    The mean is blurred where restorations differ, but has half the squared error of a draw.
 
     Args:
         store: the training set.
         operator: A, linear: a callable on (b, *shape), or a deepinv physics.
         y: (B, *measured) measurements.
-        noise: standard deviation of y's noise; s is at least 0.2, as no image fits exactly.
+        noise: standard deviation of y's noise; s is at least 0.2, since no image fits exactly.
 
     Returns:
         (B, *shape) float32.
@@ -243,33 +245,34 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
     Raises:
         ArgumentError: as :func:`golddiff.log_likelihood`.
 
-    Source: the analysis step of the ensemble Kalman filter (Evensen 2003), of the images nearby.
+    Source: the analysis step of the ensemble Kalman filter (Evensen 2003), over nearby images.
     """
-    s, out = max(noise, LEAST_NOISE), []
-    fit = log_likelihood(store, operator, y, s).topk(min(NEARBY, store.n)).indices
-    for one, rows in zip(y.detach().cpu().double(), fit, strict=True):
+    s, out = max(noise, MIN_NOISE), []
+    nearest = log_likelihood(store, operator, y, s).topk(min(NEARBY, store.n)).indices
+    for own_y, rows in zip(y.detach().cpu().double(), nearest, strict=True):
         images = store.images(rows.sort().values)
-        values, made = (v.flatten(1).double() for v in (images, as_call(operator)(images)))
-        mean, centre = values.mean(dim=0), made.mean(dim=0)
-        off, ridge = made - centre, len(rows) * s**2 * torch.eye(len(rows), device="cpu").double()
-        weights = torch.linalg.solve(off @ off.T + ridge, off @ (one.flatten() - centre))
+        values, measured = (v.flatten(1).double() for v in (images, as_call(operator)(images)))
+        mean, centre = values.mean(dim=0), measured.mean(dim=0)
+        ridge = len(rows) * s**2 * torch.eye(len(rows), device="cpu").double()
+        centred, residual = measured - centre, own_y.flatten() - centre
+        weights = torch.linalg.solve(centred @ centred.T + ridge, centred @ residual)
         out.append((mean + weights @ (values - mean)).reshape(store.shape).float())
-    found = torch.stack(out)
-    return found.clamp(-1, 1) if store.is_pixels else found
+    pictures = torch.stack(out)
+    return pictures.clamp(-1, 1) if store.is_pixels else pictures
 
 
 def pictures_of(
     images: torch.Tensor, y: torch.Tensor, operator: LinearOperator
 ) -> dict[str, torch.Tensor]:
-    """Restorations (n, *shape) of one measurement beside what is known, their mean and spread.
+    """Pictures of what is known, of restorations (n, *shape), and of their mean and spread.
 
     Returns:
-        Images (C, H, W) in [-1, 1] by what they are. Their mean is mostly nearer to the truth.
-        Where they differ is grey, white where their standard deviation is half of the range from
-        black to white. Of one restoration, or of some that are alike, there is neither.
+        Images (C, H, W) in [-1, 1] by title. The mean is usually closest to the truth. The map of
+        differences is grey, and white where the standard deviation is half the range from black to
+        white. Both are omitted for a single restoration or nearly equal ones.
     """
     known = measurements(operator, y[None], operator.shape, 0.0, 1.0)[0]
-    first = known.put_back(np.zeros((1, math.prod(operator.shape)), np.float32))
+    first = known.project(np.zeros((1, math.prod(operator.shape)), np.float32))
     spread = images.std(dim=0, correction=0)
     shown = {
         "known": torch.from_numpy(first).float().reshape(operator.shape),

@@ -1,4 +1,4 @@
-"""A mixture of Gaussians as the prior: its exact posterior mean, at a cost that no N enters."""
+"""A mixture of Gaussians as the prior: exact posterior means at a cost independent of N."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64, check_count, check_seed
 
-IMAGES_A_COMPONENT = 100  # at least, on average: fewer tell little about a covariance
-FITTED_TO = 1_000_000  # images at most, whose coordinates are in memory
-CLUSTERED_BY = 64  # leading principal components that images are clustered by
-# A component with less weight moves no output by more than this share of the data's range.
+IMAGES_PER_COMPONENT = 100  # minimum on average; fewer determine a covariance poorly
+MAX_IMAGES = 1_000_000  # images used for fitting, whose coordinates are in memory
+CLUSTERING_RANK = 64  # leading principal components used for clustering
+# Components with less weight are skipped: each changes outputs by at most this share of the range.
 NEGLIGIBLE = 1e-9
 
 
@@ -27,7 +27,7 @@ NEGLIGIBLE = 1e-9
 class Components:
     """The mixture in the subspace of the leading r principal components."""
 
-    log_weights: F64  # (K,) logs of the components' shares, which sum to 1
+    log_weights: F64  # (K,) logs of the mixture weights, which sum to 1
     means: F64  # (K, r)
     variances: F64  # (K, r) eigenvalues of the covariances, >= 0
     axes: F32  # (K, r, r) float32, their eigenvectors in columns
@@ -42,28 +42,28 @@ class GaussianMixture(GaussianDenoiser):
         D(x) = sum_c r_c(x) [mu_c + C_c (C_c + sigma^2 I)^-1 (x - mu_c)],
         r_c(x) proportional to w_c N(x; mu_c, C_c + sigma^2 I).
 
-    The components are k-means clusters, and differ within the ``rank`` leading principal components
-    of all images; on the rest all share the Gaussian of all images, which then cancels out of r_c
-    and is filtered as :class:`golddiff.estimators.wiener.Wiener` does. A cluster's covariance is
-    shrunk to the average of all clusters': as if ``shrinkage`` more images had it.
+    The components are k-means clusters that differ within the ``rank`` leading principal components
+    of all images. On the remaining ones all share the Gaussian of all images, which cancels out of
+    r_c and is filtered as in :class:`golddiff.estimators.wiener.Wiener`. A cluster's covariance is
+    shrunk towards the pooled one, as if ``shrinkage`` additional images had that covariance.
 
     With ``labels`` the mixture is fitted to the class alone, within the same subspace.
 
-    Fitting takes seconds and K * r^2 * 4 bytes (200 components of rank 300: 72 MB), a class at its
-    first use. One component, no shrinkage and full rank are Wiener.
+    Fitting takes seconds and K * r^2 * 4 bytes (200 components of rank 300: 72 MB); a class is
+    fitted at its first use. One component without shrinkage at full rank equals Wiener.
 
-    It is fitted to at most a million images, drawn at random. Of a store in shards
-    (:class:`golddiff.cluster.ShardedStore`) their coordinates travel, no pixels do.
+    At most a million images, drawn at random, are used. A sharded store
+    (:class:`golddiff.cluster.ShardedStore`) sends their coordinates, not their pixels.
 
     Args:
         store: the training set.
-        components: at most K; fewer where that would leave under 100 images each.
-        rank: at most r.
-        shrinkage: in images, >= 0.
-        seed: of the clustering.
+        components: maximum K; smaller if clusters would average fewer than 100 images.
+        rank: maximum r.
+        shrinkage: a number of images, >= 0.
+        seed: seed of the clustering.
 
     Raises:
-        ArgumentError: an argument outside its range.
+        ArgumentError: an argument is out of range.
     """
 
     def __init__(
@@ -83,32 +83,32 @@ class GaussianMixture(GaussianDenoiser):
         self._fitted: dict[Prior, Components] = {}
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
-        """Posterior means (b, D), in float64."""
+        """Posterior means (b, D), computed in float64."""
         factor = self.store.factor()
         shrinkage = factor.shrinkage(sigma)
         return denoised(x, sigma, factor.mean, factor.eigenvectors, shrinkage, self.fitted(prior))
 
     def gaussians(self, prior: Prior) -> Iterator[Gaussian]:
-        """The components, with the directions that all share."""
+        """The components, including the principal components that all share."""
         factor, mixture = self.store.factor(), self.fitted(prior)
         r = mixture.means.shape[1]
         leading, rest = factor.eigenvectors[:, :r], factor.eigenvectors[:, r:]
         for log_weight, (mean, variances, axes) in zip(
-            mixture.log_weights.tolist(), _each(mixture), strict=True
+            mixture.log_weights.tolist(), _components(mixture), strict=True
         ):
             values = np.concatenate([variances, factor.eigenvalues[r:]])
             vectors = np.concatenate([leading @ axes, rest], axis=1)
             yield Gaussian(log_weight, factor.mean + leading @ mean, values, vectors)
 
     def fitted(self, prior: Prior = None) -> Components:
-        """The mixture of all images or of a class; made at the first call and kept."""
+        """The mixture of all images or of a class, fitted at the first call and cached."""
         if prior not in self._fitted:
-            rows = sampled(self.store.n) if prior is None else self.store.rows_of(prior)
+            rows = fitting_rows(self.store.n) if prior is None else self.store.rows_of(prior)
             self._fitted[prior] = self._fit(rows)
         return self._fitted[prior]
 
     def keep(self, fitted: Components) -> None:
-        """Take the mixture of all images as given, instead of fitting it."""
+        """Set the mixture of all images instead of fitting it."""
         self._fitted[None] = fitted
 
     def _fit(self, rows: I64) -> Components:
@@ -116,33 +116,33 @@ class GaussianMixture(GaussianDenoiser):
         r = min(self.rank, len(factor.eigenvalues))
         axes = factor.eigenvectors[:, :r].astype(np.float32)
         z = self.store.values(rows, Axes(factor.mean.astype(np.float32), axes))
-        clusters = min(self.components, max(1, len(rows) // IMAGES_A_COMPONENT))
-        return fit(z, cluster(z[:, :CLUSTERED_BY], clusters, self.seed), self.shrinkage)
+        clusters = min(self.components, max(1, len(rows) // IMAGES_PER_COMPONENT))
+        return fit(z, cluster(z[:, :CLUSTERING_RANK], clusters, self.seed), self.shrinkage)
 
 
-def sampled(n: int) -> I64:
-    """All of n rows, or a million of them, ascending, drawn once and for all."""
-    if n <= FITTED_TO:
+def fitting_rows(n: int) -> I64:
+    """All rows below n, or a fixed random sample of a million of them, ascending."""
+    if n <= MAX_IMAGES:
         return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, FITTED_TO, replace=False, shuffle=False))
+    return np.sort(np.random.default_rng(0).choice(n, MAX_IMAGES, replace=False, shuffle=False))
 
 
 def cluster(z: F32, clusters: int, seed: int) -> I64:
-    """The k-means cluster of each point (n, d); 0 to K - 1 all occur."""
+    """The k-means cluster of each point (n, d), numbered 0 to K - 1 without gaps."""
     if clusters == 1 or z.shape[1] == 0:
         return np.zeros(len(z), np.int64)
     from sklearn.cluster import MiniBatchKMeans  # imports slowly
 
-    means = MiniBatchKMeans(clusters, n_init=1, batch_size=2048, max_iter=30, random_state=seed)
-    # In float64, where rounding hardly ever decides which cluster is nearest.
-    found: I64 = np.unique(means.fit_predict(z.astype(np.float64)), return_inverse=True)[1]
-    return found
+    kmeans = MiniBatchKMeans(clusters, n_init=1, batch_size=2048, max_iter=30, random_state=seed)
+    # In float64, so that rounding hardly ever decides which cluster is nearest.
+    labels: I64 = np.unique(kmeans.fit_predict(z.astype(np.float64)), return_inverse=True)[1]
+    return labels
 
 
 def fit(z: F32, member: I64, shrinkage: float) -> Components:
     """Weights, means and shrunk covariances of clusters of points (n, r).
 
-    ``shrinkage`` images that have the average within-cluster covariance are added to each.
+    The pooled within-cluster covariance is added to each with the weight of ``shrinkage`` images.
     """
     counts = np.bincount(member)
     k, r = len(counts), z.shape[1]
@@ -161,17 +161,17 @@ def fit(z: F32, member: I64, shrinkage: float) -> Components:
         images = max(counts[c] - 1 + shrinkage, 1)
         covariance = (scatters[c] + shrinkage * pooled) / images
         variances[c], axes[c] = np.linalg.eigh(covariance) if r else (np.empty(0), np.empty((0, 0)))
-    # Rounding leaves tiny negative values where there is no variance.
+    # Rounding leaves tiny negative eigenvalues in directions without variance.
     return Components(np.log(counts / len(z)), means, variances.clip(min=0), axes)
 
 
 def denoised(
     x: F32, sigma: float, mean: F64, eigenvectors: F64, shrinkage: F64, components: Components
 ) -> F32:
-    """Posterior means of x (b, D): the mixture's on the leading axes, one Gaussian's on the rest.
+    """Posterior means of x (b, D): of the mixture on the first r axes, of one Gaussian on the rest.
 
-    The one Gaussian has a mean (D,), and of its covariance eigenvectors (D, m), a column each, and
-    shrinkage e / (e + sigma^2) (m,) of its eigenvalues; the mixture is over the first r axes.
+    The Gaussian has a mean (D,), eigenvectors of the covariance (D, m) in columns, and a shrinkage
+    e / (e + sigma^2) (m,) for its eigenvalues e.
     """
     coefficients: F64 = (x - mean) @ eigenvectors
     r = components.means.shape[1]
@@ -183,18 +183,18 @@ def denoised(
 
 
 def posterior_mean(mixture: Components, z: F64, sigma: float) -> F64:
-    """sum_c r_c(z) [mu_c + C_c (C_c + sigma^2 I)^-1 (z - mu_c)] of noisy points (b, r)."""
+    """sum_c r_c(z) [mu_c + C_c (C_c + sigma^2 I)^-1 (z - mu_c)] for noisy points z (b, r)."""
     logits = np.empty((len(z), len(mixture.means)))
-    for c, (mean, variance, axes) in enumerate(_each(mixture)):
+    for c, (mean, variance, axes) in enumerate(_components(mixture)):
         total = variance + sigma**2
-        along = (z - mean) @ axes
+        coords = (z - mean) @ axes
         logits[:, c] = mixture.log_weights[c] - 0.5 * (
-            (along**2 / total).sum(axis=1) + np.log(total).sum()
+            (coords**2 / total).sum(axis=1) + np.log(total).sum()
         )
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     out = np.zeros_like(z)
-    for c, (mean, variance, axes) in enumerate(_each(mixture)):
+    for c, (mean, variance, axes) in enumerate(_components(mixture)):
         rows = np.flatnonzero(weights[:, c] > NEGLIGIBLE)
         if len(rows) == 0:
             continue
@@ -204,6 +204,6 @@ def posterior_mean(mixture: Components, z: F64, sigma: float) -> F64:
     return out
 
 
-def _each(mixture: Components) -> Iterator[tuple[F64, F64, F64]]:
+def _components(mixture: Components) -> Iterator[tuple[F64, F64, F64]]:
     for mean, variance, axes in zip(mixture.means, mixture.variances, mixture.axes, strict=True):
         yield mean, variance, axes.astype(np.float64)

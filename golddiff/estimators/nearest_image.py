@@ -1,4 +1,4 @@
-"""The nearest training image as a denoiser: the baseline that copies."""
+"""The nearest training image as a denoiser: a baseline that copies."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Prior, Support
 from golddiff.system.numbers import F32, I64
 
-CANDIDATES = 8  # that are compared again
-ROUNDING = 1e-5  # relative, of a length in the search's float32; and of each value
+CANDIDATES = 8  # nearest images in float32 whose distances are recomputed exactly
+ROUNDING = 1e-5  # relative error of a length in the float32 search, and absolute one of each value
 
 
 class NearestImage(Denoiser):
-    """D(x) = argmin over x_i of ||x / sqrt(1 + sigma^2) - x_i||, of equals the first row.
+    """D(x) = argmin over x_i of ||x / sqrt(1 + sigma^2) - x_i||; ties go to the lower row.
 
-    Exact: distances that float32 cannot tell apart are compared again, as correctly rounded sums.
-    Source: the baseline of Lukoianov et al. 2025, in the coordinates of VP as theirs.
+    Exact: distances that float32 cannot distinguish are recomputed as correctly rounded sums.
+    Source: the baseline of Lukoianov et al. 2025, in VP coordinates as there.
 
     Args:
         store: the training set.
@@ -37,24 +37,24 @@ class NearestImage(Denoiser):
         scaled = x.astype(np.float64) / math.sqrt(1 + sigma**2)
         everything, rows = self.store.everything(prior), np.full(len(x), -1)
         count = CANDIDATES
-        while (open_ := np.flatnonzero(rows < 0)).size:
-            some = scaled[open_]
-            found = self.store.nearest(some.astype(np.float32), count, Pixels(), everything)
-            for query, q, support in zip(open_, some, found, strict=True):
-                near = whole(support).rows
-                squares = np.square(q - self.store.values(near))
+        while (unresolved := np.flatnonzero(rows < 0)).size:
+            points = scaled[unresolved]
+            supports = self.store.nearest(points.astype(np.float32), count, Pixels(), everything)
+            for query, point, support in zip(unresolved, points, supports, strict=True):
+                candidates = whole(support).rows
+                squares = np.square(point - self.store.values(candidates))
                 sums = np.array([math.fsum(row) for row in squares])
-                nearest, furthest = math.sqrt(sums.min()), math.sqrt(sums.max())
-                # All others are further than the furthest of these, but for rounding.
-                off = ROUNDING * (furthest + math.sqrt(len(q)))
-                if nearest + off < furthest or len(near) == len(everything):
-                    rows[query] = near[sums.argmin()]
+                smallest, largest = math.sqrt(sums.min()), math.sqrt(sums.max())
+                # Up to rounding, all other images are farther than the farthest candidate.
+                tolerance = ROUNDING * (largest + math.sqrt(len(point)))
+                if smallest + tolerance < largest or len(candidates) == len(everything):
+                    rows[query] = candidates[sums.argmin()]
             count *= 8
         return rows
 
     def estimator_supports(
         self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
-        """One image is the whole support, and has all the weight."""
+        """Optimal over a support of one image, the nearest, which has all the weight."""
         optimal = Optimal(self.store)
         return [(optimal, Support(row[None])) for row in self.nearest(x, sigma, prior)]

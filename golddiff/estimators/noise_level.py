@@ -1,8 +1,8 @@
-"""How noisy measurements are, judged by how rough they are beside those of training images.
+"""Estimation of the noise level of measurements from their roughness.
 
-Roughness is the median of absolute second differences, along rows and, of pictures, along columns
-too (Immerkaer 1996). Edges and gaps hardly move a median. What texture and operator add is known
-from training images: noise is added to what the operator makes of them until they are as rough.
+Roughness is the median of absolute second differences, along rows and, for pictures, along columns
+too (Immerkaer 1996); edges and gaps hardly change a median. To account for texture and the
+operator, noise is added to simulated measurements of training images until they are as rough.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from golddiff.store.images import ImageStore
 from golddiff.store.likelihood import applied, as_call
 from golddiff.system.errors import ArgumentError
 
-REFERENCE = 200  # training images compared with
-USUAL = 0.95  # of them are no rougher than clean pictures may be
-MOST = 2.0  # noise that is looked for: from white to black
+REFERENCE = 200  # number of training images used as reference
+QUANTILE = 0.95  # quantile of their roughness up to which a picture counts as clean
+MAX_NOISE = 2.0  # upper end of the search: the range from black to white
 HALVINGS = 20
 
 
 def judged_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[float, float]:
-    """The standard deviation of the noise of measurements, one for all, and the least told.
+    """An estimate of the common noise level of measurements, and the smallest detectable level.
 
     Args:
-        store: the training set, taken to be without noise.
+        store: the training set, assumed to be noise-free.
         operator: A, a callable on images (b, *shape), or a deepinv physics.
         y: (B, *measured), at least three values in the last dimension.
 
     Returns:
-        (noise, least) in units of y. Noise below ``least`` cannot be told from texture; where y is
-        no rougher than nineteen in twenty training images, 0 is returned.
+        (noise, least): standard deviations in units of y. Noise below ``least`` is
+        indistinguishable from texture; noise is 0 if y is no rougher than 95% of training images.
 
     Raises:
-        ArgumentError: too few values; an operator that fails or makes another shape.
+        ArgumentError: y has too few values, or the operator fails or returns another shape.
     """
     if y.ndim < 2 or y.shape[-1] < 3:
         raise ArgumentError(f"noise: cannot be judged from y {tuple(y.shape)}; give it")
@@ -44,24 +44,24 @@ def judged_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[flo
     clean = applied(as_call(operator), store.images(rows), tuple(y.shape[1:])).detach().cpu()
     eps = initial_noise(len(clean), clean.shape[1:], 0)
 
-    def level(roughness: float) -> float:
-        low, high = 0.0, MOST
+    def level(target: float) -> float:
+        low, high = 0.0, MAX_NOISE
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            if float(_roughness(clean + middle * eps).median()) < roughness:
+            if float(_roughness(clean + middle * eps).median()) < target:
                 low = middle
             else:
                 high = middle
         return high
 
-    usual = float(_roughness(clean).quantile(USUAL))
-    found = float(_roughness(y.detach().cpu()).median())
-    return level(found) if found > usual else 0.0, level(usual)
+    usual = float(_roughness(clean).quantile(QUANTILE))
+    roughness = float(_roughness(y.detach().cpu()).median())
+    return level(roughness) if roughness > usual else 0.0, level(usual)
 
 
 def _roughness(values: torch.Tensor) -> torch.Tensor:
-    """Of each of (b, *measured), (b,)."""
-    bent = values.float().diff(n=2, dim=-1)
-    if bent.ndim == 4 and bent.shape[-2] > 2:
-        bent = bent.diff(n=2, dim=-2)
-    return bent.abs().flatten(1).median(dim=1).values
+    """The roughness (b,) of each of (b, *measured) values."""
+    differences = values.float().diff(n=2, dim=-1)
+    if differences.ndim == 4 and differences.shape[-2] > 2:
+        differences = differences.diff(n=2, dim=-2)
+    return differences.abs().flatten(1).median(dim=1).values

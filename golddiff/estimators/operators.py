@@ -1,7 +1,7 @@
-"""What a picture lost, as operators on images (b, C, H, W): holes, pixels, colours, sharpness.
+"""Degradations as linear operators on images (b, C, H, W): holes, lower resolution, grey, blur.
 
-Each is linear, keeps each value's neighbourhood local, and composes with the others by calling one
-after the other. deepinv's physics, or functions of one's own, serve as well.
+Each operator is local and can be composed with others. deepinv's physics and user functions work
+as well.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from golddiff.system.numbers import is_whole
 
 Operator = Callable[[torch.Tensor], torch.Tensor]
 
-REACH = 3  # widths of a blur that are kept of it on each side
-TRACE = 0.05  # share of a pixel that may be missing, and it is known (docs/results/restoring.md)
+REACH = 3  # radius of a blur kernel in standard deviations
+TRACE = 0.05  # missing share up to which a pixel counts as known (docs/results/restoring.md)
 
 
 def kept(mask: torch.Tensor) -> Operator:
-    """The pixels that a mask (H, W) keeps (true), of all channels: (b, C, pixels kept).
+    """Selection of the pixels where a mask (H, W) is true, in all channels: (b, C, pixels kept).
 
     Raises:
-        ArgumentError: another shape; nothing kept, or nothing missing.
+        ArgumentError: the mask has another shape or dtype, or keeps all pixels or none.
     """
     if mask.ndim != 2 or mask.dtype != torch.bool:
         raise ArgumentError(f"mask: got {mask.dtype} {tuple(mask.shape)}, expected bool (H, W)")
@@ -45,10 +45,10 @@ def kept(mask: torch.Tensor) -> Operator:
 
 
 def smaller(factor: int) -> Operator:
-    """Averages of squares of ``factor`` pixels a side: (b, C, H / factor, W / factor).
+    """Average pooling over squares of side ``factor``: (b, C, H / factor, W / factor).
 
     Raises:
-        ArgumentError: a factor that is no whole number of 2 or more.
+        ArgumentError: the factor is not a whole number of at least 2.
     """
     if not is_whole(factor) or factor < 2:
         raise ArgumentError(f"factor: got {factor!r}, expected a whole number of 2 or more")
@@ -65,36 +65,36 @@ def grey(images: torch.Tensor) -> torch.Tensor:
 
 
 def blurred(width: float) -> Operator:
-    """A Gaussian blur, its standard deviation in pixels; past the edge the edge goes on.
+    """A Gaussian blur with a standard deviation in pixels; edge pixels are replicated outwards.
 
     Raises:
-        ArgumentError: a width that is not above 0, or above 100.
+        ArgumentError: the width is not above 0, or is above 100.
     """
     if not 0 < as_number(width) <= 100:
         raise ArgumentError(f"width: got {width!r}, expected pixels above 0, at most 100")
     reach = max(1, round(REACH * width))
     offsets = torch.arange(-reach, reach + 1, device="cpu")
-    line = torch.exp(-0.5 * (offsets / width) ** 2)
-    line = line / line.sum()
+    kernel = torch.exp(-0.5 * (offsets / width) ** 2)
+    kernel = kernel / kernel.sum()
 
-    def along(size: int) -> torch.Tensor:
+    def blur_matrix(size: int) -> torch.Tensor:
         """The blur of a line of pixels as a matrix (size, size)."""
-        places = torch.arange(size, device="cpu")[:, None] + offsets
-        whole, nearest = line.new_zeros(size, size), places.clamp(0, size - 1)
-        return whole.scatter_add_(1, nearest, line.expand(size, -1))
+        positions = torch.arange(size, device="cpu")[:, None] + offsets
+        matrix, inside = kernel.new_zeros(size, size), positions.clamp(0, size - 1)
+        return matrix.scatter_add_(1, inside, kernel.expand(size, -1))
 
     def operator(images: torch.Tensor) -> torch.Tensor:
-        rows, columns = (along(size).to(images) for size in images.shape[2:])
+        rows, columns = (blur_matrix(size).to(images) for size in images.shape[2:])
         return rows @ images @ columns.T
 
     return operator
 
 
 def composed(*operators: Operator) -> Operator:
-    """One operator after the other, the first first."""
+    """The composition of operators; the first is applied first."""
 
     def operator(images: torch.Tensor) -> torch.Tensor:
-        return reduce(lambda made, one: one(made), operators, images)
+        return reduce(lambda values, apply: apply(values), operators, images)
 
     return operator
 
@@ -108,30 +108,30 @@ def known_of(
     colours: bool = False,
     blur: float | None = None,
 ) -> tuple[torch.Tensor, LinearOperator]:
-    """What is known of a picture that lost something, and the operator that loses it.
+    """The known values y of a degraded picture, and the operator that degraded it.
 
     Args:
-        image: the picture, of at least the size that is known of it; else scaled and cropped.
-        shape: of the whole pictures, (1 or 3, H, W).
-        missing: a picture of the same proportions, black where it is known; None: everywhere.
-        upscale: how many times too small it is, a divisor of H and W.
-        colours: it has lost them.
-        blur: a Gaussian's standard deviation that it is blurred by, in pixels of the whole.
+        image: the picture; scaled and cropped if it is larger than the known part.
+        shape: shape of the restored pictures, (1 or 3, H, W).
+        missing: a picture of the same proportions, black where ``image`` is known; None: all is.
+        upscale: factor by which to enlarge, a divisor of H and W.
+        colours: whether to restore colours.
+        blur: standard deviation of the Gaussian blur to undo, in pixels of the restored picture.
 
     Raises:
-        ArgumentError: it has lost nothing, or what such pictures cannot lose; it is too small.
+        ArgumentError: no loss is given that can be restored, or the picture is too small.
     """
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise ArgumentError(f"data: holds {shape}, expected grey or colour pictures")
     channels, height, width = shape
-    lost: list[Operator] = []
+    lossy: list[Operator] = []
     if colours:
         if channels == 1:
             raise ArgumentError("colours: the training images are grey, so they have none to give")
         channels = 1
-        lost.append(grey)
+        lossy.append(grey)
     if blur is not None:
-        lost.append(blurred(blur))
+        lossy.append(blurred(blur))
     if upscale != 1:
         if height % upscale or width % upscale:
             raise ArgumentError(
@@ -139,7 +139,7 @@ def known_of(
                 "a number that divides both"
             )
         height, width = height // upscale, width // upscale
-        lost.append(smaller(upscale))
+        lossy.append(smaller(upscale))
     if image.width < width or image.height < height:
         raise ArgumentError(
             f"picture: has {image.width} x {image.height} pixels, expected {width} x {height} or "
@@ -147,12 +147,12 @@ def known_of(
         )
     y = fitted(image, (channels, height, width))
     if missing is not None:
-        # In floats: some weights are below 0, and what is missing shows there, too.
-        painted = Image.fromarray((np.asarray(missing.convert("L")) > 0).astype(np.float32))
-        share = np.asarray(covering(painted, height, width))
-        known = torch.from_numpy(np.abs(share) <= TRACE)
-        lost.append(kept(known))
-        y = y[:, known]
-    if not lost:
+        # In floats, because resampling weights below 0 also spread missing pixels.
+        hole = Image.fromarray((np.asarray(missing.convert("L")) > 0).astype(np.float32))
+        missing_share = np.asarray(covering(hole, height, width))
+        is_known = torch.from_numpy(np.abs(missing_share) <= TRACE)
+        lossy.append(kept(is_known))
+        y = y[:, is_known]
+    if not lossy:
         raise ArgumentError("hole: the picture lost nothing; say what is missing")
-    return y, linear(composed(*lost), shape, tuple(y.shape))
+    return y, linear(composed(*lossy), shape, tuple(y.shape))

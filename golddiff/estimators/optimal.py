@@ -1,4 +1,4 @@
-"""Optimal: the exact empirical-Bayes denoiser, one logit an image (paper, Eq. 2)."""
+"""Optimal: the exact empirical-Bayes denoiser, one logit per image (paper, Eq. 2)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
 
 IMAGES_PER_CONTRIBUTION = 512
-# Nats below the whole posterior: 10^7 images less likely together move nothing by 1e-6.
-LIGHTEST = 30.0
+# Images whose log posterior weight is lower are skipped: 10^7 of them change no result by 1e-6.
+NEGLIGIBLE_LOG_WEIGHT = -30.0
 
 
 class Optimal(Estimator):
     """D(x) = sum_i softmax_i(-||x - x_i||^2 / (2 sigma^2)) x_i.
 
-    Source: paper Eq. 2; De Bortoli 2022, Kamb & Ganguli 2024. It minimises the training loss
-    exactly, and so returns training images as sigma falls.
+    It minimises the training loss exactly, and so returns training images as sigma falls.
+    Source: paper Eq. 2; De Bortoli 2022, Kamb & Ganguli 2024.
 
     Args:
         store: the training set.
         memory_limit: see :class:`golddiff.denoiser.Estimator`.
 
     Raises:
-        ArgumentError: no store; a limit that is no number above 0.
+        ArgumentError: the store cannot be opened, or the limit is not a number above 0.
     """
 
     provable = True
@@ -45,89 +45,89 @@ class Optimal(Estimator):
     part_size = ROWS_PER_TASK
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over some images; one location an image."""
+        """The partial posterior of queries (b, D) over a part; the image is one location."""
         return self._weighed(x, sigma, part)[0]
 
     def weigh_with_logits(self, x: F32, sigma: float, part: Support) -> tuple[Posterior, F64]:
-        """The same, and log weights and logits together, (b, k)."""
-        made, log_max, weights = self._weighed(x, sigma, part)
-        return made, _logits(log_max, weights)
+        """The results of :meth:`weigh` and :meth:`logits`, in one pass."""
+        posterior, log_max, weights = self._weighed(x, sigma, part)
+        return posterior, _logits(log_max, weights)
 
     def logits(self, x: F32, sigma: float, part: Support) -> F64:
-        """Log weights and logits together of queries (b, D) and some images, (b, k)."""
-        with self.images.stored.resident(part.rows) as (here, places):
-            found = weights_of(here, places, part.log_importance(), x, precision(sigma))
-        return _logits(*found)
+        """Logits plus log importance weights of a part's images for queries (b, D), (b, k)."""
+        with self.images.stored.resident(part.rows) as (loaded, rows):
+            log_max, weights = weights_of(loaded, rows, part.log_importance(), x, precision(sigma))
+        return _logits(log_max, weights)
 
     def _weighed(self, x: F32, sigma: float, part: Support) -> tuple[Posterior, F64, F64]:
-        # Distances and sums at once: rows that lie apart are read from the file once.
-        with self.images.stored.resident(part.rows) as (here, places):
-            log_max, weights = weights_of(here, places, part.log_importance(), x, precision(sigma))
-            sums = sums_of(here, places, weights)
+        # Distances and sums in one pass, so that scattered rows are read from the file once.
+        with self.images.stored.resident(part.rows) as (loaded, rows):
+            log_max, weights = weights_of(loaded, rows, part.log_importance(), x, precision(sigma))
+            sums = sums_of(loaded, rows, weights)
         total = weights.sum(axis=1, keepdims=True)
         return Posterior(log_max[:, None], total, sums), log_max, weights
 
     def squares(self, x: F64, sigma: float, part: Support, known: Known) -> F64:
-        """The sums of w_i (x_i - m)^2 over some images, w_i the weights, (b, D)."""
-        seen, below = self._seen(x, sigma, part, known)
-        with self.images.stored.resident(part.rows[seen]) as (here, places):
-            return sums_of(here, places, np.exp(below), known.mean.numpy())
+        """The sums (b, D) of w_i (x_i - m)^2 over a part's images, w_i their posterior weights."""
+        kept, log_shares = self._log_shares(x, sigma, part, known)
+        with self.images.stored.resident(part.rows[kept]) as (loaded, rows):
+            return sums_of(loaded, rows, np.exp(log_shares), known.mean.numpy())
 
     def pulled(self, x: F64, sigma: float, part: Support, known: Known, cotangent: F64) -> F64:
-        """Derivatives of u . mean, u a cotangent: in x, and sums for that in g = 1 / (2 sigma^2).
+        """Derivatives of u . mean, u a cotangent: in x, and partial sums for g = 1 / (2 sigma^2).
 
-        With w_i the weights and c_i = w_i u . (x_i - m) the first is 2 g sum_i c_i (x_i - m). The
-        second is sum_i c_i s_i, s_i = dl_i/dg, but c_i are differences in float32, whose sum is not
-        quite 0: next to one image's log weight of -1000 what remains would be much. So beside
-        sum_i c_i s_i stand sum_i c_i and sum_i w_i s_i, to take s_i from its mean.
+        With w_i the weights and c_i = w_i u . (x_i - m), the derivative in x is
+        2 g sum_i c_i (x_i - m). The derivative in g is sum_i c_i s_i with s_i = dl_i/dg. Since c_i
+        are float32 differences, their sum is not exactly 0, and a log weight of -1000 would amplify
+        the residual. The sums of c_i and of w_i s_i allow the caller to centre s_i on its mean.
 
         Returns:
-            (b, D + 3).
+            (b, D + 3): the derivative in x, then the sums of c_i s_i, c_i and w_i s_i.
         """
         prior, gain = part.log_importance(), precision(sigma)
         mean, u = known.mean.numpy(), cotangent.astype(np.float32)
-        seen, below = self._seen(x, sigma, part, known)
-        with self.images.stored.resident(part.rows[seen]) as (here, places):
-            along = products_of(here, places, u)
-            pulls = np.exp(below) * (along - (u * mean).sum(axis=1, keepdims=True))
-            sums = sums_of(here, places, pulls)
+        kept, log_shares = self._log_shares(x, sigma, part, known)
+        with self.images.stored.resident(part.rows[kept]) as (loaded, rows):
+            products = products_of(loaded, rows, u)
+            pulls = np.exp(log_shares) * (products - (u * mean).sum(axis=1, keepdims=True))
+            sums = sums_of(loaded, rows, pulls)
         in_x = 2 * gain * (sums - pulls.sum(axis=1, keepdims=True) * mean)
-        slopes = (below - prior[seen]) / gain  # but for a number that all share
-        terms = np.stack([pulls * slopes, pulls, np.exp(below) * slopes], axis=1)
+        slopes = (log_shares - prior[kept]) / gain  # up to a constant common to all images
+        terms = np.stack([pulls * slopes, pulls, np.exp(log_shares) * slopes], axis=1)
         return np.concatenate([in_x, terms.sum(axis=2)], axis=1)
 
-    def _seen(self, x: F64, sigma: float, part: Support, known: Known) -> tuple[I64, F64]:
-        """Places (k,) of images that some query weighs, and the logs of their weights, (b, k)."""
+    def _log_shares(self, x: F64, sigma: float, part: Support, known: Known) -> tuple[I64, F64]:
+        """Positions (k,) of the part's non-negligible images, and log posterior weights (b, k)."""
         logits = known.logits
-        if logits is None:  # not kept
+        if logits is None:  # not cached by the first pass
             logits = self.logits(x.astype(np.float32), sigma, part)
-        below = logits - known.log_total.numpy()
-        seen = np.flatnonzero((below > -LIGHTEST).any(axis=0))
-        return seen, below[:, seen]
+        log_shares = logits - known.log_total.numpy()
+        kept = np.flatnonzero((log_shares > NEGLIGIBLE_LOG_WEIGHT).any(axis=0))
+        return kept, log_shares[:, kept]
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
-        """As :meth:`weigh`, by torch."""
+        """:meth:`weigh` in torch."""
         return partial(whole_images, gain=precision(sigma))
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Sums of the tasks in flight; two posteriors."""
+        """Fixed: one float32 image; per query: sums of the tasks in flight and two posteriors."""
         d = self.images.d
         return 4 * d, 4 * d * results_held() + 64 * d
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
-        """The terms of one query (D,), one location; see the base class."""
+        """The terms of one query (D,), with a single location; see the base class."""
         images = self.images
         for part in whole(support).split(IMAGES_PER_CONTRIBUTION):
-            with images.stored.resident(part.rows) as (here, places):
-                distances = exact_distances(here, places, x)
+            with images.stored.resident(part.rows) as (loaded, rows):
+                distances = exact_distances(loaded, rows, x)
             logits = distances * -precision(sigma) + part.log_importance()
             yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))
 
 
 def _logits(log_max: F64, weights: F64) -> F64:
-    """Of weights (b, k) in units of the largest."""
+    """The logits (b, k) of weights (b, k) that are relative to the largest."""
     with np.errstate(divide="ignore"):
-        found: F64 = np.log(weights).clip(min=ABSENT) + log_max[:, None]
-    return found
+        logits: F64 = np.log(weights).clip(min=ABSENT) + log_max[:, None]
+    return logits

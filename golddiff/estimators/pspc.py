@@ -1,4 +1,4 @@
-"""Patch set posterior composites: each patch's own posterior mean, averaged where patches overlap.
+"""Patch set posterior composites: posterior means of patches, averaged where patches overlap.
 
 Source: Niedoba et al. 2024, "Towards a mechanistic explanation of diffusion model generalization".
 """
@@ -31,30 +31,30 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, check_count
 from golddiff.system.parallel import results_held
 
-# The authors' for CIFAR-10, at the 18 levels of EDM's schedule, descending.
+# The authors' values for CIFAR-10 at the 18 noise levels of EDM's schedule, descending.
 PATCH_SIZES = (32, 32, 32, 32, 32, 32, 32, 23, 15, 11, 7, 5, 3, 3, 3, 3, 3, 3)
 THRESHOLDS = (1, 1, 1, 1, 1, 1, 1, 0.7, 0.7, 0.5, 0.4, 0.4, 0.4, 0.4, 0.3, 0.3, 0.3, 0.3)
-SIDE, SMALLEST = 32, 3  # of CIFAR-10's images and of the patches, in pixels
-# A pixel's sensitivity to itself, next to the largest one's. One that varies in one of 60,000
-# images has 1e-9; one that never does has 1e-22 and less, from rounding.
-NOTHING = 1e-12
+SIDE, MIN_PATCH = 32, 3  # side of CIFAR-10's images and smallest scaled patch, in pixels
+# Pixels whose sensitivity to themselves, relative to the largest, is lower never vary. A pixel that
+# varies in one of 60,000 images has 1e-9; one that never varies has below 1e-22, from rounding.
+NEGLIGIBLE = 1e-12
 
-IMAGES_PER_TASK = 2048  # patches' posteriors are large, and take long to merge
+IMAGES_PER_TASK = 2048  # large, because the posteriors of patches are slow to merge
 IMAGES_PER_CONTRIBUTION = 256
 
 
 class PatchComposite(Estimator):
-    """D(x)_q = mean over patches k that hold q of sum_i softmax_i(l_ik) x_iq.
+    """D(x)_q = mean over patches k that contain q of sum_i softmax_i(l_ik) x_iq.
 
-    l_ik = -sum_{n in k} (x_n - x_in)^2 / (2 sigma^2), n over the patch's pixels in all channels. A
-    patch is compared with the same place of every image. An output is an average of posterior means
-    and no posterior mean itself, so there is no :meth:`posterior` of it.
+    l_ik = -sum_{n in k} (x_n - x_in)^2 / (2 sigma^2), with n over the patch's pixels in all
+    channels. A patch is compared with the same position in every image. :meth:`posterior` is not
+    available, because an average of posterior means is not a posterior mean.
 
     :class:`PSPCSquare` and :class:`PSPCFlex` choose the patches.
     """
 
     part_size = IMAGES_PER_TASK
-    in_flight = 3  # of tens of megabytes each
+    in_flight = 3  # few, because each takes tens of megabytes
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store, memory_limit)
@@ -65,16 +65,16 @@ class PatchComposite(Estimator):
             )
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over some images; a location a patch."""
+        """The partial posterior of queries (b, D) over a part; each patch is a location."""
         return patch_means(self.images.stored, part, x, sigma, self.ready(sigma))
 
     def composed(self, means: F64, sigma: float) -> F64:
-        """The averages (n, D) of the posterior means of patches."""
+        """The averages (n, D) of the patches' posterior means."""
         patches: PatchSet = self.ready(sigma)
         return patches.composed(means)
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
-        """As :meth:`weigh`, by torch."""
+        """:meth:`weigh` in torch."""
         patches: PatchSet = self.ready(sigma)
         masks = store.keep(
             patches, lambda: torch.from_numpy(patches.masks).to(store.device, torch.float32)
@@ -85,10 +85,10 @@ class PatchComposite(Estimator):
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
-        """The terms of one query (D,), a location a pixel; see the base class.
+        """The terms of one query (D,); each pixel is a location. See the base class.
 
-        An image's weight at a pixel is the mean of its weights in the patches that hold it, for
-        which a first pass finds what the weights of each patch sum to.
+        An image's weight at a pixel is its mean weight in the patches that contain the pixel. A
+        first pass computes each patch's sum of weights.
         """
         patches: PatchSet = self.ready(sigma)
         masks = patches.masks if pixel is None else patches.masks[patches.masks[:, pixel]]
@@ -98,45 +98,45 @@ class PatchComposite(Estimator):
         def logits(part: Support) -> F64:
             values = self.images.values(part.rows).astype(np.float64)
             squares = np.square(values - x).reshape(len(values), -1, masks.shape[1]).sum(axis=1)
-            found: F64 = -precision(sigma) * (squares @ masks.T.astype(np.float64))
-            return found + part.log_importance()[:, None]
+            logits_of_patches: F64 = -precision(sigma) * (squares @ masks.T.astype(np.float64))
+            return logits_of_patches + part.log_importance()[:, None]
 
         parts = whole(support).split(IMAGES_PER_CONTRIBUTION)
         total = reduce(np.logaddexp, (log_sum_exp(logits(part).T) for part in parts))
         for part in parts:
             weights = np.exp(logits(part) - total) @ shares
             with np.errstate(divide="ignore"):
-                found = np.log(weights.T)
-            yield Contribution(part.rows, found, values_at(self.images, part.rows, pixel))
+                log_weights = np.log(weights.T)
+            yield Contribution(part.rows, log_weights, values_at(self.images, part.rows, pixel))
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
-        """The mean over pixels of the patches that hold them, (1, D); see the base class."""
+        """The mean over pixels of the patches that contain them, (1, D); see the base class."""
         patches: PatchSet = self.ready(sigma)
-        of_patch = patches.masks @ (1 / patches.masks.sum(axis=0))
-        held = of_patch @ patches.masks / patches.masks.shape[1]
-        return np.tile(held, self.store.shape[0]).astype(np.float32)[None]
+        patch_shares = patches.masks @ (1 / patches.masks.sum(axis=0))
+        relevance = patch_shares @ patches.masks / patches.masks.shape[1]
+        return np.tile(relevance, self.store.shape[0]).astype(np.float32)[None]
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """A block of images a thread; posteriors of all patches in flight and merged."""
+        """One block of images per thread; posteriors of all patches in flight and merged."""
         channels, height, width = self.images.shape
         block = BLOCK * height * width * (channels * (4 + self.images.flat.itemsize) + 4)
-        held = results_held(self.in_flight) + 4
+        in_memory = results_held(self.in_flight) + 4
         largest = max((p.width * len(p.masks) for p in self._ready.values()), default=1)
-        return block * torch.get_num_threads(), 8 * (channels + 1) * largest * held
+        return block * torch.get_num_threads(), 8 * (channels + 1) * largest * in_memory
 
 
 class PSPCSquare(PatchComposite):
-    """PSPC-Square: every square of p x p pixels that lies within the image is a patch.
+    """PSPC-Square: every square of p x p pixels within the image is a patch.
 
     Args:
         store: the training images, (C, H, W).
-        patch_sizes: p, from 1; or (sigma, p) pairs, of which the one of the nearest sigma counts;
-            or None: the authors' for CIFAR-10, scaled from side 32 to that of the images, at least
-            3. A side larger than the image's is the image's.
+        patch_sizes: p >= 1; or (sigma, p) pairs, of which the one with the nearest sigma is used;
+            or None: the authors' sizes for CIFAR-10, scaled from side 32 to the images' side, at
+            least 3. Sizes are limited to the image's side.
         memory_limit: see :class:`golddiff.denoiser.Estimator`.
 
     Raises:
-        ArgumentError: no images; a size below 1 or a sigma that is no number above 0.
+        ArgumentError: the store holds no images, a size is below 1, or a sigma is not above 0.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class PSPCSquare(PatchComposite):
     ) -> None:
         super().__init__(store, memory_limit)
         self.patch_sizes = patch_sizes
-        given = patch_sizes is not None
-        self._pairs = sizes_of("patch_sizes", patch_sizes, check_count) if given else self._scaled()
+        own = patch_sizes is not None
+        self._pairs = sizes_of("patch_sizes", patch_sizes, check_count) if own else self._scaled()
 
     def patch_size(self, sigma: float) -> int:
         """The side p of the patches at a noise level."""
@@ -162,29 +162,29 @@ class PSPCSquare(PatchComposite):
         return PatchSet(np.kron(rows, columns))
 
     def _scaled(self) -> Levels:
-        """The authors' sizes, to the side of the images."""
+        """The authors' sizes, scaled to the images' side."""
         scale = min(self.store.shape[1:]) / SIDE
-        sizes = [max(SMALLEST, math.floor(scale * p + 0.5)) for p in PATCH_SIZES]
+        sizes = [max(MIN_PATCH, math.floor(scale * p + 0.5)) for p in PATCH_SIZES]
         return list(zip(edm_sigmas(len(sizes)), sizes, strict=True))
 
 
 class PSPCFlex(PatchComposite):
-    """PSPC-Flex: for each pixel the inputs that a denoiser's output there depends on most.
+    """PSPC-Flex: one patch per pixel, of the inputs to which a denoiser's output is most sensitive.
 
-    A patch holds the fewest pixels whose sensitivities make up ``thresholds`` of a pixel's total;
-    where that is 1, the whole image is the only patch.
+    A patch contains the fewest pixels whose sensitivities sum to the share ``thresholds`` of the
+    pixel's total; at 1 the whole image is the only patch.
 
     Args:
         store: the training images, (C, H, W).
         thresholds: in (0, 1]; one number, or one for each of L levels of EDM's schedule from 80 to
-            0.002, descending, of which the nearest counts; default the authors' 18 for CIFAR-10.
-        heatmaps: a NumPy file (L, H, W, H, W) of a network's sensitivities at the same levels, as
-            the authors publish one: how much the output at (y, x) depends on each input pixel.
+            0.002, descending; the nearest level is used. Default: the authors' 18 for CIFAR-10.
+        heatmaps: a NumPy file (L, H, W, H, W) of a network's sensitivities at the same levels, in
+            the authors' format: the dependence of the output at (y, x) on each input pixel.
             None: those of the Wiener filter, |dD_q / dx_n|, from the data alone.
         memory_limit: see :class:`golddiff.denoiser.Estimator`.
 
     Raises:
-        ArgumentError: no images; a threshold out of range; a file of another shape.
+        ArgumentError: no images in the store; a threshold out of range; a file of another shape.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class PSPCFlex(PatchComposite):
             raise ArgumentError(f"thresholds: got {thresholds!r}, expected {expected}")
         self.thresholds = tuple(shares.tolist()) if len(shares) > 1 else float(shares[0])
         self.heatmaps = None if heatmaps is None else str(heatmaps)
-        levels = len(shares) if self.heatmaps is None else len(self._file())
+        levels = len(shares) if self.heatmaps is None else len(self._load_heatmaps())
         if len(shares) not in (1, levels):
             raise ArgumentError(
                 f"thresholds: got {len(shares)}, expected one, or {levels} as in heatmaps"
@@ -210,22 +210,22 @@ class PSPCFlex(PatchComposite):
         self._shares = np.broadcast_to(shares, levels)
 
     def make_ready(self, sigma: float) -> PatchSet:
-        """The patches of a noise level, a pixel each."""
+        """The patches of a noise level, one per pixel."""
         pixels = math.prod(self.store.shape[1:])
         level = min(range(len(self._levels)), key=lambda i: abs(self._levels[i] - sigma))
         share = float(self._shares[level])
         if share == 1:
             return PatchSet(np.ones((1, pixels), np.bool_))
         if self.heatmaps is not None:
-            maps = np.asarray(self._file()[level], np.float64).reshape(pixels, pixels)
+            maps = np.asarray(self._load_heatmaps()[level], np.float64).reshape(pixels, pixels)
         else:
             matrix = np.abs(self.store.factor().wiener_matrix(sigma, precision_of(self.store.d)))
             maps = matrix.reshape(-1, pixels, self.store.shape[0], pixels).sum(axis=(0, 2))
             own = maps.diagonal()
-            maps[own <= NOTHING * own.max()] = 0.0  # of pixels that never vary: rounding
+            maps[own <= NEGLIGIBLE * own.max()] = 0.0  # rounding errors of constant pixels
         return PatchSet(_most_sensitive(maps, share))
 
-    def _file(self) -> NDArray[np.floating]:
+    def _load_heatmaps(self) -> NDArray[np.floating]:
         _, height, width = self.store.shape
         assert self.heatmaps is not None
         try:
@@ -244,7 +244,7 @@ class PSPCFlex(PatchComposite):
 
 
 def _windows(length: int, p: int) -> NDArray[np.bool_]:
-    """All runs of p neighbours of ``length`` positions, (length - p + 1, length)."""
+    """All windows of p consecutive positions out of ``length``, (length - p + 1, length)."""
     p = min(p, length)
     offset = np.arange(length) - np.arange(length - p + 1)[:, None]
     windows: NDArray[np.bool_] = (offset >= 0) & (offset < p)
@@ -252,16 +252,16 @@ def _windows(length: int, p: int) -> NDArray[np.bool_]:
 
 
 def _most_sensitive(maps: NDArray[np.floating], share: float) -> NDArray[np.bool_]:
-    """Of each row (P,) the fewest entries that make up a share of it, and what equals the least.
+    """The fewest entries of each row (P,) that sum to a share of it, including ties.
 
-    A pixel that no row's patch holds has a patch of its own: itself, in its row.
+    A pixel outside all patches is added to the patch of its own row.
     """
     ascending = np.sort(maps, axis=1)
     sums = np.cumsum(ascending, axis=1)
-    # Up to rounding: neither a sum just at the bound nor an equal entry may hang on it.
+    # With a tolerance, so that rounding decides neither sums at the bound nor ties.
     first = (sums < (1 - share - TIE) * sums[:, -1:]).sum(axis=1)
     least = np.take_along_axis(ascending, first[:, None], axis=1)
     masks: NDArray[np.bool_] = (maps >= least * (1 - TIE)) & (maps > 0)
-    alone = np.flatnonzero(~masks.any(axis=0))
-    masks[alone, alone] = True
+    uncovered = np.flatnonzero(~masks.any(axis=0))
+    masks[uncovered, uncovered] = True
     return masks[masks.any(axis=1)]

@@ -1,4 +1,4 @@
-"""The methods by name, as the command line, the figures and the demo call them."""
+"""The registry of methods by name, for the command line, the figures and the demo."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 DEFAULT_METHOD = "recommended"
-# The methods that need no masks either.
+# Methods that need neither the covariance nor masks.
 NO_COVARIANCE = ("optimal", "scfdm", "nearest", "pspc-square")
 
 
 def _setting(help: str, panel: str | None = "Advanced") -> Any:
-    """A setting with its help on the command line."""
+    """A dataclass field, default None, with its help text for the command line."""
     return field(default=None, metadata={"help": help, "panel": panel})
 
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """Settings of the methods; None is the default of the method, or of the data.
+    """Settings of the methods; None means the default of the method or of the data.
 
-    The help of each is its documentation. Kamb also takes pairs (sigma, size).
+    Each field's help text documents it. Kamb's ``patch_size`` may also be (sigma, size) pairs.
     """
 
     novelty: float | None = _setting(
-        "How new, by recommended: 0 gives training images again, 1 pictures as new as another of "
-        "the same kind; default 0.7.",
+        "Novelty of recommended's pictures: 0 copies training images, 1 is as new as unseen images "
+        "of the same kind; default 0.7.",
         panel=None,
     )
     mask_threshold: float | None = _setting(
@@ -44,11 +44,11 @@ class MethodSettings:
     weighting: str | None = _setting("PCA: ss (exact; default) or wss.")
     patch_size: int | str | tuple[tuple[float, int], ...] | None = _setting(
         "Kamb: an odd number, the name of a calibration, or the JSON of golddiff oracle "
-        "patch-sizes; default: from the data. PSPC-Square: a number; default: its authors' for "
-        "CIFAR-10."
+        "patch-sizes; default: from the data. PSPC-Square: a number; default: the authors' sizes "
+        "for CIFAR-10."
     )
     boundary: str | None = _setting("Kamb: zeros (default), circular or none.")
-    variant: str | None = _setting("The paper's schedule: released (as its code; default) or text.")
+    variant: str | None = _setting("The paper's schedule: released (its code; default) or text.")
     k_min: int | float | None = _setting(
         "Smallest subset: a count (100) or a fraction (0.05, 1/20); default 1/20."
     )
@@ -57,7 +57,7 @@ class MethodSettings:
     m_max: int | float | None = _setting("Most screened, with --variant text; default 1/4.")
     tol: float | None = _setting("Adaptive methods: RMSE to the full scan, default 0.02.")
     smoothing: float | None = _setting(
-        "SCFDM: noise of its copies, in units of pixels -1 to 1; default 0.1."
+        "SCFDM: standard deviation of the copies' noise, for pixels in -1 to 1; default 0.1."
     )
 
     def given(self) -> dict[str, object]:
@@ -66,21 +66,21 @@ class MethodSettings:
         return {name: value for name, value in values.items() if value is not None}
 
     def of(self, method: str) -> MethodSettings:
-        """Those that a method has."""
+        """The settings that apply to a method; the others become None."""
         others = self.given().keys() - METHODS[method].settings
         return replace(self, **dict.fromkeys(others))
 
 
 @dataclass(frozen=True)
 class Method:
-    """One method, and how it is made.
+    """One method and its constructor.
 
     Attributes:
-        title: in pictures.
-        maker: (store, **settings) -> denoiser; or where it is, "module:name", a module of this
-            folder with a dot before it: imported when it is used, since torch comes with it.
-        names: of each setting that it takes ("seed" is one), what its maker calls it.
-        subsets: "golden" by the paper's schedule, "adaptive"; None: what the maker makes.
+        title: name shown in figures.
+        maker: (store, **settings) -> denoiser, or its location "module:name" (with a leading dot
+            for a module of this package), imported at the first use because it imports torch.
+        names: for each setting of the method (and "seed"), the maker's argument name.
+        subsets: "golden" (the paper's schedule) or "adaptive"; None: the maker's own denoiser.
         has_sources: whether its output is a weighted sum of training images.
     """
 
@@ -92,63 +92,62 @@ class Method:
 
     @property
     def settings(self) -> frozenset[str]:
-        """The settings that it takes."""
+        """The names of the settings that apply to the method."""
         own = frozenset(self.names) - {"seed"}
-        return own | _OF_SUBSETS[self.subsets] if self.subsets else own
+        return own | _SUBSET_SETTINGS[self.subsets] if self.subsets else own
 
     @property
     def kind(self) -> Callable[..., Any]:
-        """What makes it, imported."""
+        """The maker, imported if it is a location."""
         if not isinstance(self.maker, str):
             return self.maker
-        place = f"{__package__}{self.maker}" if self.maker[0] == "." else self.maker
-        found: Callable[..., Any] = resolve_name(place)
-        return found
+        location = f"{__package__}{self.maker}" if self.maker[0] == "." else self.maker
+        maker: Callable[..., Any] = resolve_name(location)
+        return maker
 
     def make(self, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-        """The method over a store."""
-        made = self.base(store, settings, seed)
-        return made if self.subsets is None else over(self.subsets, made, settings, seed)
+        """Build the method's denoiser over a store."""
+        base = self.base(store, settings, seed)
+        return base if self.subsets is None else over(self.subsets, base, settings, seed)
 
     def base(self, store: Any, settings: MethodSettings, seed: int = 0) -> Denoiser:
-        """The same over all images."""
-        given = settings.given() | {"seed": seed}
+        """Build the denoiser over all images, without subsets."""
+        values = settings.given() | {"seed": seed}
         if "mask_threshold" in self.names:
-            given.setdefault("mask_threshold", default_mask_threshold(store.shape))
-        made: Denoiser = self.kind(
-            store, **{self.names[one]: given[one] for one in given if one in self.names}
-        )
-        return made
+            values.setdefault("mask_threshold", default_mask_threshold(store.shape))
+        arguments = {self.names[name]: values[name] for name in values if name in self.names}
+        denoiser: Denoiser = self.kind(store, **arguments)
+        return denoiser
 
 
 class _NoImages:
-    """In place of a training set, where a method is made only to have its settings checked."""
+    """A stand-in for a training set, to check a method's settings by its constructor."""
 
     shape, d, posterior = (3, 8, 8), 192, None
 
 
-_OF_SUBSETS = {
+_SUBSET_SETTINGS = {
     "golden": frozenset({"variant", "k_min", "k_max", "m_min", "m_max"}),
     "adaptive": frozenset({"tol"}),
 }
 
 
 def default_mask_threshold(shape: tuple[int, ...]) -> float:
-    """The released code's: 0.03 for CIFAR-10's shape (3, 32, 32), 0.02 for others."""
+    """The released code's threshold: 0.03 for the shape of CIFAR-10, (3, 32, 32), else 0.02."""
     return 0.03 if shape == (3, 32, 32) else 0.02
 
 
 def check_method(name: str, settings: MethodSettings) -> None:
-    """Raise where ``name`` is no method, or is given a setting that it does not have or allow.
+    """Check that ``name`` is a method and that the settings apply to it and are in range.
 
     Raises:
-        ArgumentError: says which methods there are, which have the setting, or what it may be.
+        ArgumentError: the message lists the methods, those with the setting, or its range.
     """
     method = method_named(name)
     for setting in settings.given():
         if setting not in METHODS[method].settings:
-            having = ", ".join(other for other in METHODS if setting in METHODS[other].settings)
-            raise ArgumentError(f"{setting}: does not apply to method {method}, only to {having}")
+            allowed = ", ".join(other for other in METHODS if setting in METHODS[other].settings)
+            raise ArgumentError(f"{setting}: does not apply to method {method}, only to {allowed}")
     if settings.novelty is not None and not 0 <= settings.novelty <= 1:
         raise ArgumentError(f"novelty: got {settings.novelty}, expected a number from 0 to 1")
     for setting in ("m_min", "m_max"):
@@ -161,19 +160,19 @@ def check_method(name: str, settings: MethodSettings) -> None:
     if settings.given().keys() & METHODS[method].names.keys() - {"novelty"}:
         METHODS[method].base(_NoImages(), settings)
     subsets = METHODS[method].subsets
-    if subsets and settings.given().keys() & _OF_SUBSETS[subsets]:
+    if subsets and settings.given().keys() & _SUBSET_SETTINGS[subsets]:
         schedule(subsets, settings)
 
 
 def check_methods(
     methods: Sequence[str], settings: MethodSettings, others: Collection[str] = ()
 ) -> None:
-    """As :func:`check_method`, of settings given for several methods: each takes those it has.
+    """:func:`check_method` for several methods, each with the settings that apply to it.
 
     Args:
-        methods: their names.
-        settings: of which at least one method has each.
-        others: settings that somebody else has.
+        methods: names of methods, all different.
+        settings: each must apply to at least one method or be among ``others``.
+        others: names of settings that the caller uses itself.
     """
     for i, method in enumerate(methods):
         if method in methods[:i]:
@@ -185,16 +184,16 @@ def check_methods(
 
 
 def method_named(given: str) -> str:
-    """A method's name, whatever its case and with _ for -.
+    """The canonical name of a method, from any case and with - or _.
 
     Raises:
-        ArgumentError: no such method; suggests the nearest.
+        ArgumentError: no such method; the message suggests the nearest name.
     """
     name = str(given).strip().lower().replace("_", "-")
     if name in METHODS:
         return name
-    near = get_close_matches(name, METHODS, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    matches = get_close_matches(name, METHODS, 1)
+    hint = f"; did you mean {matches[0]}?" if matches else ""
     raise ArgumentError(f"method: got {given!r}, expected one of {', '.join(METHODS)}{hint}")
 
 
@@ -205,26 +204,26 @@ def create(
     seed: int = 0,
     **given: Any,
 ) -> Denoiser:
-    """A method by its name, exactly as the command line builds it.
+    """Build a method by name, exactly as the command line does.
 
     Args:
-        name: one of ``METHODS`` here, such as "recommended" or "golddiff-pca".
+        name: a key of ``METHODS``, such as "recommended" or "golddiff-pca".
         store: the training set, or the folder of a store.
-        settings: what differs from the defaults.
-        seed: of the images that a golden subset draws at random.
-        given: the same by name: the attributes of :class:`MethodSettings`, such as ``novelty`` or
-            ``mask_threshold``.
+        settings: settings that differ from the defaults.
+        seed: seed of the random draws of golden subsets.
+        given: further settings by name, as attributes of :class:`MethodSettings`, such as
+            ``novelty`` or ``mask_threshold``.
 
     Raises:
-        ArgumentError: no such method, or a setting that it does not have or allow; the covariance
-            and masks, where they are not made yet, would take more memory than there is.
+        ArgumentError: no such method; a setting that does not apply or is out of range; or too
+            little memory to compute the covariance and masks, if they are not saved yet.
     """
-    from golddiff.store.images import opened  # torch comes with it
+    from golddiff.store.images import opened  # imports torch
 
     known = [field.name for field in fields(MethodSettings)]
     for setting in given:
         if setting not in known:
-            raise ArgumentError(f"{setting}: no method has it; expected some of {', '.join(known)}")
+            raise ArgumentError(f"{setting}: no method has it; expected one of {', '.join(known)}")
     settings = replace(settings or MethodSettings(), **given)
     check_method(name, settings)
     method, training_set = method_named(name), opened(store)
@@ -233,16 +232,16 @@ def create(
 
 
 def check_memory(method: str, store: ImageStore, settings: MethodSettings) -> None:
-    """Raise where what a method needs of a store, and is not made yet, takes too much memory."""
+    """Raise if computing a method's covariance and masks, unless saved, needs too much memory."""
     from golddiff.store.needs import check_images
 
     if not store.factors.is_kept():
-        what = f"the covariance and masks of {method} for"
-        check_images(store.n, store.shape, memory_needed(method, settings), what)
+        purpose = f"the covariance and masks of {method} for"
+        check_images(store.n, store.shape, memory_needed(method, settings), purpose)
 
 
 def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:
-    """Bytes of memory that a method takes for n images of d values, besides parts of the images."""
+    """A function (n, d) -> bytes that a method's covariance and masks take while computed."""
     from golddiff.store.factors import FEW
     from golddiff.store.needs import covariance_bytes, mask_bytes
     from golddiff.store.statistics import LARGE
@@ -255,15 +254,16 @@ def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], f
 
 
 def schedule(subsets: str, settings: MethodSettings) -> Any:
-    """The paper's schedule, "released" unless set, or the adaptive one."""
+    """The adaptive schedule, or the paper's, whose variant is "released" by default."""
     if subsets == "adaptive":
         from golddiff.supports.adaptive import AdaptiveSchedule
 
         return AdaptiveSchedule() if settings.tol is None else AdaptiveSchedule(settings.tol)
     from golddiff.supports.paper import PaperSchedule
 
-    given: dict[str, Any] = {"variant": "released", **settings.given()}
-    return PaperSchedule(**{name: given[name] for name in given if name in _OF_SUBSETS["golden"]})
+    values: dict[str, Any] = {"variant": "released", **settings.given()}
+    allowed = _SUBSET_SETTINGS["golden"]
+    return PaperSchedule(**{name: values[name] for name in values if name in allowed})
 
 
 def over(subsets: str, base: Any, settings: MethodSettings, seed: int) -> GoldDiff:
@@ -274,7 +274,7 @@ def over(subsets: str, base: Any, settings: MethodSettings, seed: int) -> GoldDi
 
 
 METHODS: dict[str, Method] = {}
-SHOWN: dict[str, Method] = {}  # by demo and studio: adaptive pictures are those of the full scan
+SHOWN: dict[str, Method] = {}  # by demo and studio; adaptive pictures only repeat the full scan's
 
 
 def register(
@@ -286,20 +286,20 @@ def register(
     has_sources: bool = True,
     **names: str,
 ) -> None:
-    """Add a method, and for an estimator the same over golden and over adaptive subsets.
+    """Add a method and, for an estimator, its variants over golden and over adaptive subsets.
 
     Args:
-        name: as on the command line; ``golddiff-`` and ``adaptive-`` stand before the others.
-        title: in pictures.
+        name: name on the command line; the variants add the prefix ``golddiff-`` or ``adaptive-``.
+        title: name shown in figures.
         maker: see :class:`Method`.
-        subsets: whether it is an :class:`golddiff.denoiser.Estimator`, which subsets are for.
+        subsets: whether to add the variants; requires an :class:`golddiff.denoiser.Estimator`.
         has_sources: see :class:`Method`.
-        names: of each of :class:`MethodSettings` that it takes, or seed, what its maker calls it.
+        names: maps attributes of :class:`MethodSettings`, or seed, to the maker's argument names.
     """
     METHODS[name] = SHOWN[name] = Method(title, maker, names, None, has_sources)
     if subsets:
-        over = Method(f"GoldDiff ({title})", maker, names, "golden")
-        METHODS[f"golddiff-{name}"] = SHOWN[f"golddiff-{name}"] = over
+        golden = Method(f"GoldDiff ({title})", maker, names, "golden")
+        METHODS[f"golddiff-{name}"] = SHOWN[f"golddiff-{name}"] = golden
         METHODS[f"adaptive-{name}"] = Method(f"Adaptive ({title})", maker, names, "adaptive")
 
 

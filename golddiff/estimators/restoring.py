@@ -1,4 +1,4 @@
-"""Pictures restored without training: each output's softmax weighs a measurement, too."""
+"""Restoration without training: each output's softmax includes the likelihood of a measurement."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from golddiff.support import AnySupport, LogWeights, Prior, Support
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.numbers import F32, F64
 
-CLIPPED = 8  # times that an estimate outside [-1, 1] is clipped and put back, in turn
-AGAIN = 8  # iterations of each; of a blur only the first time takes more
-UNIT_SIGMA = math.sqrt(0.5)  # whose precision is 1
-# Thresholds of masks, of colour pictures and grey ones (docs/results/restoring.md).
+CLIP_ROUNDS = 8  # at most, of clipping an estimate to [-1, 1] and projecting it again
+CLIP_ITERATIONS = 8  # LSQR iterations of each round; only the first projection needs more, for blur
+UNIT_SIGMA = math.sqrt(0.5)  # the noise level whose precision is 1
+# Mask thresholds for colour and for grey pictures (docs/results/restoring.md).
 COLOUR, GREY = 0.07, 0.01
-COLOUR_OF_FEW, SCARCE = 0.2, 1000  # that of colour pictures, of fewer than so many
+COLOUR_OF_FEW, FEW = 0.2, 1000  # the threshold for colour stores of fewer than FEW images
 
 
 def for_restoring(store: ImageStore) -> PCA:
-    """PCA with the masks that restore best: narrow ones, since what is known holds it together.
+    """PCA with the masks that restore best: narrow, as the known values keep pictures coherent.
 
-    Nothing is measured. :func:`golddiff.restore` takes it for a store, and adds golden subsets.
+    No calibration is run. :func:`golddiff.restore` uses it for a store, over golden subsets.
     """
-    colour = COLOUR_OF_FEW if store.n < SCARCE else COLOUR
+    colour = COLOUR_OF_FEW if store.n < FEW else COLOUR
     threshold = GREY if is_grey(store.shape) else colour
     return PCA(store, threshold, share=advised_share(store.shape))
 
 
 class Restoring(Estimator):
-    """PCA whose softmaxes weigh one measurement besides, and whose means are put back onto it.
+    """PCA with the likelihood of a measurement in its softmaxes, and outputs projected onto it.
 
     Args:
-        base: has the masks.
+        base: the estimator that provides the masks.
         schedule: chooses golden subsets.
         measured: the measurement.
-        likelihood: of it under all images.
-        given: the denoiser as it was given, whose log weights count too.
-        softness: standard deviation that images are from x beside its noise.
+        likelihood: its log likelihood for all images.
+        given: the user's denoiser, whose log weights and seed are used.
+        softness: standard deviation added in quadrature to sigma when images are compared with x.
     """
 
-    merges = False  # its mean is put back
+    merges = False  # its mean is projected
 
     def __init__(
         self,
@@ -76,32 +76,32 @@ class Restoring(Estimator):
         self.joining, self.sums = base.joining, base.sums
 
     def make_ready(self, sigma: float) -> tuple[Masks | UnitMasks, F32 | None]:
-        """The masks of a noise level, those of ``base``, and of units their W, (m, U)."""
+        """The masks of ``base`` and, for unit masks, the measured values' shares (m, U)."""
         masks, shares = self.base.ready(sigma), self.measured.operator.shares
         return masks, shares.T @ masks.shares if isinstance(masks, UnitMasks) else None
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
-        """The means (b, D) over golden subsets, put back."""
+        """The means (b, D) over golden subsets, projected onto the measurement."""
         supports = [support for _, support in self.estimator_supports(x, sigma, prior)]
-        return self._put_back(self.denoise_over(x, sigma, supports)).astype(np.float32)
+        return self._projected(self.denoise_over(x, sigma, supports)).astype(np.float32)
 
     def estimator_supports(
         self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
-        """The nearest images under both terms, with no weights but those that were given."""
-        both, given = self._likelihood, np.zeros(self.store.n)
+        """The nearest images under noise and measurement, with the user's log weights only."""
+        combined, log_weights = self._likelihood, np.zeros(self.store.n)
         if isinstance(prior, LogWeights):
-            both, given = LogWeights.of(both.values + prior.values), prior.values
+            combined, log_weights = LogWeights.of(combined.values + prior.values), prior.values
         elif prior is not None:
-            both = both.of_class(prior, self.store.rows_of(prior))
-        soft = math.hypot(sigma, self.softness)
-        near = self.schedule.supports(self.store, x, soft, both, self.seed)
-        return [(self, Support(one.rows, given[one.rows])) for one in near]
+            combined = combined.of_class(prior, self.store.rows_of(prior))
+        total_sigma = math.hypot(sigma, self.softness)
+        supports = self.schedule.supports(self.store, x, total_sigma, combined, self.seed)
+        return [(self, Support(support.rows, log_weights[support.rows])) for support in supports]
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over some images."""
-        terms = [next(self.contributions(one, sigma, part)) for one in x]
-        logits, values = np.stack([one.logits for one in terms]), terms[0].values
+        """The partial posterior of queries (b, D) over a part."""
+        terms = [next(self.contributions(query, sigma, part)) for query in x]
+        logits, values = np.stack([term.logits for term in terms]), terms[0].values
         highest = logits.max(axis=2)
         weights = np.exp(logits - highest[..., None])  # (b, L, k)
         by_channel = values.reshape(len(values), -1, logits.shape[1])
@@ -117,25 +117,25 @@ class Restoring(Estimator):
             logits = self._logits(self.images.values(part.rows), x, sigma)
             logits += part.log_importance()
             if pixel is not None:
-                own = [pixel] if self.base.share else outputs_at(self.images, pixel)
-                logits = logits[own]
-            shown = values_at(self.images, part.rows, pixel)
-            yield Contribution(part.rows, logits, self.base.summands(shown, pixel))
+                locations = [pixel] if self.base.share else outputs_at(self.images, pixel)
+                logits = logits[locations]
+            values = values_at(self.images, part.rows, pixel)
+            yield Contribution(part.rows, logits, self.base.summands(values, pixel))
 
     def attribute(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16, tile: int = 4
     ) -> list[Attribution]:
-        """The sources of the means; their ``total`` is put back, as the output is."""
-        found = super().attribute(x, sigma, labels, top, tile)
-        return [replace(one, total=self._put_back(one.total[None])[0]) for one in found]
+        """The sources of the means; ``total`` is projected like the output."""
+        attributions = super().attribute(x, sigma, labels, top, tile)
+        return [replace(a, total=self._projected(a.total[None])[0]) for a in attributions]
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Of a part, and of one query: see the base class."""
-        some = min(images, self.part_size)
-        return 4 * (12 * self.images.d + self.sums) * some, 24 * self.images.d * some
+        """Memory of a part and of one query; see the base class."""
+        rows = min(images, self.part_size)
+        return 4 * (12 * self.images.d + self.sums) * rows, 24 * self.images.d * rows
 
     def _logits(self, values: F32, x: F32, sigma: float) -> F64:
-        """One query's logits (L, k): both terms are sums over the same masks."""
+        """One query's logits (L, k), with both terms summed over the same masks."""
         (masks, weights), penalties = self.ready(sigma), self.measured.penalties(values)
         gain = np.float32(precision(math.hypot(sigma, self.softness)))
         terms = np.square(values - x) * gain
@@ -143,14 +143,14 @@ class Restoring(Estimator):
             of_units = terms @ masks.shares + penalties @ weights
             return -masks.at_pixels(of_units).T.astype(np.float64)
         terms += (self.measured.operator.shares @ penalties.T).T
-        rows, nothing = np.arange(len(terms)), np.zeros_like(x)
-        return masked_logits(Stored(np.sqrt(terms)), rows, nothing, UNIT_SIGMA, masks.tree)
+        rows, zeros = np.arange(len(terms)), np.zeros_like(x)
+        return masked_logits(Stored(np.sqrt(terms)), rows, zeros, UNIT_SIGMA, masks.tree)
 
-    def _put_back(self, means: NDArray[np.floating[Any]]) -> F64:
-        found = self.measured.fitted(means)
-        for _ in range(CLIPPED if self.store.is_pixels else 0):
-            clipped = found.clip(-1, 1)
-            if np.abs(clipped - found).max() <= EXACT:
+    def _projected(self, means: NDArray[np.floating[Any]]) -> F64:
+        projected = self.measured.project_smoothly(means)
+        for _ in range(CLIP_ROUNDS if self.store.is_pixels else 0):
+            clipped = projected.clip(-1, 1)
+            if np.abs(clipped - projected).max() <= EXACT:
                 break
-            found = self.measured.put_back(clipped, AGAIN)
-        return found.clip(-1, 1) if self.store.is_pixels else found
+            projected = self.measured.project(clipped, CLIP_ITERATIONS)
+        return projected.clip(-1, 1) if self.store.is_pixels else projected

@@ -1,4 +1,4 @@
-"""SCFDM: the closed-form denoiser smoothed, so that it no longer returns training images."""
+"""SCFDM: a smoothed closed-form denoiser that no longer returns training images."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, Weighed
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.numbers import F32, check_count, check_seed
 
-BYTES_A_VALUE = 64  # of a copy: its query, posterior and mean
+BYTES_PER_VALUE = 64  # working memory per value of a copy: its query, posterior and mean
 
 
 class OverCopies(FittedSchedule):
-    """An adaptive schedule over the noisy copies of each query; attribution takes all images."""
+    """An adaptive schedule for the noisy copies of each query; attribution uses all images."""
 
     def __init__(self, smoothed: SCFDM, settings: AdaptiveSchedule) -> None:
         super().__init__(Optimal(smoothed.store, smoothed.memory_limit), settings)
         self._smoothed = smoothed
 
     def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[Weighed]:
-        """The copies' means, and errors, averaged: the error of a mean is at most their mean."""
-        found = super().weighed(self._smoothed.noisy(x, sigma), sigma, label, seed)
+        """The averages of the copies' means and of their errors, which bound the mean's error."""
+        of_copies = super().weighed(self._smoothed.noisy(x, sigma), sigma, label, seed)
         means, errors, images = (
-            np.array([getattr(one, name) for one in found]).reshape(-1, *shape).mean(axis=0)
+            np.array([getattr(copy, name) for copy in of_copies]).reshape(-1, *shape).mean(axis=0)
             for name, shape in (("mean", x.shape), ("error", x.shape[:1]), ("images", x.shape[:1]))
         )
-        return [Weighed(*one, None) for one in zip(means, errors, images, strict=True)]
+        return [Weighed(*mean, None) for mean in zip(means, errors, images, strict=True)]
 
 
 class SCFDM(Optimal):
     """D(x) = 1/M sum_m Optimal(x + s sqrt(1 + sigma^2) eps_m), with eps_m ~ N(0, I).
 
-    As sigma falls every noisy copy goes to a training image, and D(x) to the mean of up to M of
-    them near x. All copies of a query are weighed over one support. The smoothing s is in the
-    coordinates of VP, x / sqrt(1 + sigma^2), and the same noise serves all queries of a level.
+    As sigma falls, each noisy copy converges to a training image, and D(x) to the mean of up to M
+    training images near x. All copies of a query share one support. The smoothing s is in VP
+    coordinates, x / sqrt(1 + sigma^2). All queries of a noise level share the same noise.
 
     Args:
         store: the training set.
-        smoothing: s >= 0 in units of x0; 0 is Optimal.
+        smoothing: s >= 0 in units of x0; 0 gives Optimal.
         copies: M.
-        seed: of the copies' noise.
+        seed: seed of the copies' noise.
         memory_limit: see :class:`golddiff.denoiser.Estimator`.
 
     Raises:
-        ArgumentError: a smoothing below 0 or not finite; copies below 1; a seed that is none.
+        ArgumentError: smoothing is negative or not finite, copies is below 1, or seed is invalid.
 
-    Source: Scarvelis, Borde & Solomon 2023, "Closed-form diffusion models", their smoothed score;
-    units and defaults (but MNIST's s = 1) are Lukoianov et al.'s.
+    Source: the smoothed score of Scarvelis, Borde & Solomon 2023, "Closed-form diffusion models";
+    units and defaults from Lukoianov et al. (except their s = 1 for MNIST).
     """
 
     provable = False
@@ -80,38 +80,38 @@ class SCFDM(Optimal):
         self.copies, self.seed = check_count("copies", copies), check_seed(seed)
 
     def noise(self, sigma: float) -> F32:
-        """The copies' standard normal noise at a noise level, (M, D)."""
+        """The standard normal noise (M, D) of the copies at a noise level."""
         generator = np.random.default_rng((self.seed, bits(sigma)))
         return generator.standard_normal((self.copies, self.images.d), np.float32)
 
     def noisy(self, x: F32, sigma: float) -> F32:
-        """The copies of queries (b, D), one of all after the other: (M * b, D)."""
+        """The noisy copies (M * b, D) of queries (b, D), ordered by copy, then query."""
         noise = np.float32(self.smoothing * math.hypot(1, sigma)) * self.noise(sigma)
         return (x + noise[:, None]).reshape(-1, x.shape[1])
 
     def denoise_over(
         self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
     ) -> F32:
-        """The copies' posterior means, averaged for each of queries (b, D)."""
+        """The posterior means of each query's copies, averaged, (b, D)."""
         supports, averaged = one_each(supports, len(x)), np.empty_like(x)
-        step = max(1, int(self.memory_limit // (BYTES_A_VALUE * self.copies * x.shape[1])))
+        step = max(1, int(self.memory_limit // (BYTES_PER_VALUE * self.copies * x.shape[1])))
         for i in range(0, len(x), step):
-            copies, each = self.noisy(x[i : i + step], sigma), list(supports[i : i + step])
-            means = super().denoise_over(copies, sigma, each * self.copies)
-            averaged[i : i + step] = means.reshape(self.copies, len(each), -1).mean(axis=0)
+            copies, own_supports = self.noisy(x[i : i + step], sigma), list(supports[i : i + step])
+            means = super().denoise_over(copies, sigma, own_supports * self.copies)
+            averaged[i : i + step] = means.reshape(self.copies, len(own_supports), -1).mean(axis=0)
         return averaged
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
-        """The terms of one query (D,): logs of the images' mean weights; see the base class."""
+        """The terms of one query (D,), with logs of mean weights as logits; see the base class."""
         images, copies = self.images, self.noisy(x[None], sigma)
         parts = whole(support).split(IMAGES_PER_CONTRIBUTION)
         total = reduce(Posterior.merge, (self.weigh(copies, sigma, part) for part in parts))
         for part in parts:
-            with images.stored.resident(part.rows) as (here, places):
+            with images.stored.resident(part.rows) as (loaded, rows):
                 highest, weights = weights_of(
-                    here, places, part.log_importance(), copies, precision(sigma)
+                    loaded, rows, part.log_importance(), copies, precision(sigma)
                 )
             shares = np.exp(highest[:, None] - total.log_max) / total.total
             with np.errstate(divide="ignore"):

@@ -1,10 +1,10 @@
-"""One softmax for several output values: PCA's masks averaged over units of neighbouring pixels.
+"""One softmax shared by several output values: PCA's masks averaged over units of pixels.
 
-The mean of its values' logits is a unit's logit, -sum_n S_nu (x_n - x_in)^2 / (2 sigma^2), with
-S_nu the share of the unit's masks that hold input n: one dense product a query, D x U wide. Of
-large units every fifth value's mask stands for all (docs/results/restoring.md). Where outputs are
-seamless a pixel's logit is interpolated between those of the four units around it, which is a mask
-averaged over a neighbourhood of its own; pictures then show no edges of units.
+A unit's logit is the mean of its values' logits, -sum_n S_nu (x_n - x_in)^2 / (2 sigma^2), where
+S_nu is the share of the unit's masks that contain input n: one dense (D, U) product per query.
+Large units use every fifth value's mask only (docs/results/restoring.md). With share="seamless" a
+pixel's logit is interpolated between those of the four units around it, which averages masks over
+a neighbourhood centred on the pixel; pictures then show no unit edges.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.support import Side, Support, as_image, tile_of_each
 from golddiff.system.numbers import F32, F64, I64
 
-# Of the units, by the name of ``share``.
+# Side of a unit in pixels, by the value of ``share``.
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "seamless": 4}
-Given = Callable[[NDArray[Any]], NDArray[Any]]
-LEAST = -1e30  # log weight next to a part's heaviest: nothing
-SMALLEST = 16  # pixels a side that an image has for units of several pixels
+Summands = Callable[[NDArray[Any]], NDArray[Any]]  # images (k, D) -> values to sum (k, V)
+LOG_ZERO = -1e30  # log of a negligible weight, relative to a part's largest, in float32's range
+MIN_SIDE = 16  # smallest image side in pixels for which units of several pixels are advised
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class UnitMasks:
     """The averaged masks of one noise level.
 
     Attributes:
-        shares: (D, U) float32 share of a unit's masks that hold each input, in [0, 1].
-        unit: (P,) int64 unit of each pixel, row by row; of points each value is a pixel.
-        between: (U, P) float32 share of each unit's logit in each pixel's; None: that of its unit.
+        shares: (D, U) float32 share of a unit's masks that contain each input, in [0, 1].
+        unit: (P,) int64 unit of each pixel, row by row; for points each value is a pixel.
+        between: (U, P) float32 weight of each unit's logit in each pixel's; None: its own unit's.
     """
 
     shares: F32
@@ -51,40 +51,40 @@ class UnitMasks:
     def of_thresholds(
         cls, factor: Factor, sigma: float, thresholds: F64, shape: tuple[int, ...], share: str
     ) -> Iterator[UnitMasks]:
-        """The masks of some ascending thresholds, all from one Wiener matrix."""
+        """The masks at each of several ascending thresholds, all from one Wiener matrix."""
         unit = _units(shape, share)
-        every = unit_counts(factor, sigma, thresholds, unit)
-        yield from cls._of_counts(every, unit, shape, share)
+        counts = unit_counts(factor, sigma, thresholds, unit)
+        yield from cls._of_counts(counts, unit, shape, share)
 
     @classmethod
     def of_store(cls, store: TrainingSet, sigma: float, threshold: float, share: str) -> UnitMasks:
-        """Those of one threshold; kept with the store."""
+        """The masks at one threshold; saved with the store."""
         unit = _units(store.shape, share)
         counts = counts_of(store, sigma, threshold, unit)
         return next(cls._of_counts(counts[None], unit, store.shape, share))
 
     @classmethod
     def _of_counts(
-        cls, every: NDArray[np.unsignedinteger], unit: I64, shape: tuple[int, ...], share: str
+        cls, counts: NDArray[np.unsignedinteger], unit: I64, shape: tuple[int, ...], share: str
     ) -> Iterator[UnitMasks]:
-        """Of counts (T, D, U) as :func:`unit_counts` makes them."""
+        """The masks of each page of the counts (T, D, U) that :func:`unit_counts` returns."""
         side, (height, width), between = SIDES[share], as_image(shape)[1:], None
         if share == "seamless":
-            along = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
-            between = (along[0] * along[1]).reshape(-1, height * width)
+            axes = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
+            between = (axes[0] * axes[1]).reshape(-1, height * width)
         members = np.bincount(unit[outputs_of(unit)]).astype(np.float32)
-        for counts in every:
-            yield cls(counts.astype(np.float32) / members, unit[: height * width], between)
+        for page in counts:
+            yield cls(page.astype(np.float32) / members, unit[: height * width], between)
 
     def mean(self, side: Side | None) -> F32:
-        """The masks averaged over all outputs, (1, D); there are no tiles."""
+        """The mean mask of all outputs, (1, D); ``side`` is ignored, as there are no tiles."""
         averaged: F32 = self.at_pixels(self.shares).mean(axis=1)
         return averaged[None]
 
     def logits_of(
         self, images: Any, x: F32, sigma: float, pixel: int | None
     ) -> Callable[[I64], F64]:
-        """One query's (D,) logits (P, k) of images by their rows, in float64; or of one pixel."""
+        """A function: image rows (k,) -> float64 logits (P, k) of one query, all or one pixel's."""
         masks = self if pixel is None else self._of_pixel(pixel)
         return lambda rows: masks.float64_logits(images.values(rows), x, sigma)
 
@@ -93,53 +93,52 @@ class UnitMasks:
         return UnitMasks(self.shares, self.unit[pixel : pixel + 1], between)
 
     def at_pixels(self, of_units: NDArray[np.floating]) -> NDArray[np.floating]:
-        """What units (k, U) have, as their pixels have it, (k, P)."""
+        """Values per unit (k, U) expanded or interpolated to values per pixel (k, P)."""
         if self.between is None:
             return of_units[:, self.unit]
-        found: NDArray[np.floating] = of_units @ self.between
-        return found
+        of_pixels: NDArray[np.floating] = of_units @ self.between
+        return of_pixels
 
-    def summed(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Squared differences (k, D) to what a pixel's logit is of, (k, P), in torch."""
+    def mask_product(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """A torch function from squared differences (k, D) to their masked sums (k, P)."""
         shares = torch.from_numpy(self.shares).double()
         unit = torch.from_numpy(self.unit)
         between = None if self.between is None else torch.from_numpy(self.between).double()
 
-        def of(squares: torch.Tensor) -> torch.Tensor:
+        def product(squares: torch.Tensor) -> torch.Tensor:
             of_units = squares @ shares
             return of_units[:, unit] if between is None else of_units @ between
 
-        return of
+        return product
 
     def float64_logits(self, values: F32, x: F32, sigma: float) -> F64:
-        """One query's (D,) logits of images (k, D) at every pixel, (P, k), in float64."""
+        """The float64 logits (P, k) of images (k, D) for one query (D,), at every pixel."""
         terms = np.square(values.astype(np.float64) - x)
         logits = self.at_pixels(terms @ self.shares).T
         return -precision(sigma) * logits.astype(np.float64)
 
     def posterior(
-        self, images: Any, part: Support, x: F32, sigma: float, given: Given
+        self, images: Any, part: Support, x: F32, sigma: float, summands: Summands
     ) -> Posterior:
-        """The partial posterior of queries (b, D) over some images; every pixel is a location.
+        """The partial posterior of queries (b, D) over a part; each pixel is a location.
 
-        ``given`` makes of images (k, D) what is weighted and summed, (k, V).
-
-        Above sigma 1 logits lack x^2, which all images share and which would only cost digits.
+        ``summands`` maps images (k, D) to the values (k, V) that are weighted and summed.
+        Above sigma 1 the logits omit x^2: it is common to all images and would only cost digits.
         """
         values = images.values(part.rows)
-        summed = given(values)
+        summed = summands(values)
         by_channel = summed.reshape(len(values), -1, len(self.unit))
         prior = part.log_importance()
         heaviest = prior.max()
-        # Log weights may be lower than float32 reaches, in all of a part too.
-        beside = (prior - heaviest).clip(min=LEAST).astype(np.float32)[:, None]
+        # Log weights may be below float32's range, even all those of a part.
+        relative_prior = (prior - heaviest).clip(min=LOG_ZERO).astype(np.float32)[:, None]
         log_max, total = np.empty((2, len(x), len(self.unit)))
         weighted = np.empty((len(x), summed.shape[1]))
         for q, query in enumerate(x):
             terms = values * (values - 2 * query) if sigma > 1 else np.square(values - query)
             logits = self.at_pixels(terms @ self.shares)
             logits *= np.float32(-precision(sigma))
-            logits += beside
+            logits += relative_prior
             highest = logits.max(axis=0)
             weights = np.exp(logits - highest)
             log_max[q], total[q] = highest + heaviest, weights.sum(axis=0)
@@ -148,13 +147,13 @@ class UnitMasks:
 
 
 def advised_share(shape: tuple[int, ...]) -> str:
-    """Neighbours that share keep a picture's colours together; grey pictures they only blur."""
-    large = len(shape) == 3 and min(shape[1:]) >= SMALLEST
+    """The advised ``share``: units keep neighbours' colours consistent, but blur grey images."""
+    large = len(shape) == 3 and min(shape[1:]) >= MIN_SIDE
     return "seamless" if large and not is_grey(shape) else "pixel"
 
 
 def is_grey(shape: tuple[int, ...]) -> bool:
-    """Whether images of a shape have one channel."""
+    """Whether images of this shape have a single channel."""
     return len(shape) == 3 and shape[0] == 1
 
 
@@ -164,8 +163,8 @@ def _units(shape: tuple[int, ...], share: str) -> I64:
 
 
 def _between(pixels: int, side: int) -> F32:
-    """Linear interpolation from the middles of units of a side to pixels, (units, pixels)."""
+    """Weights (units, pixels) of linear interpolation from unit centres to pixels, on one axis."""
     units = -(-pixels // side)
-    middles = np.clip((np.arange(pixels) + 0.5) / side - 0.5, 0, units - 1)
-    shares: F32 = np.maximum(0, 1 - np.abs(middles - np.arange(units)[:, None])).astype(np.float32)
-    return shares
+    centres = np.clip((np.arange(pixels) + 0.5) / side - 0.5, 0, units - 1)
+    weights: F32 = np.maximum(0, 1 - np.abs(centres - np.arange(units)[:, None])).astype(np.float32)
+    return weights

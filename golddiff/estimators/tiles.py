@@ -1,8 +1,8 @@
-"""PCA's sums where each tile of outputs has a support of its own.
+"""PCA's sums for supports with one image set per tile of outputs.
 
-Tiles choose many images alike: of 262,144 that the 256 tiles of a query chose at noise level 0.34
-over 1.28 million images, 72,867 are different ones. A row that has to be read from the store's file
-takes longer to read than a tile's share of it takes to weigh, so it is read once for all tiles.
+Tiles choose many images in common: the 256 tiles of a query at noise level 0.34 over 1.28 million
+images chose 262,144, of which 72,867 were distinct. Reading a row from the store's file takes
+longer than weighing one tile of it, so each row is read once for all tiles.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ def add_tiles(
     memory: float,
     sums: Sums,
 ) -> None:
-    """Add each tile's images to the sums of its outputs, tiles side by side.
+    """Add each tile's images to the sums of its outputs, with tiles in parallel.
 
-    ``trees`` are the tiles' masks; ``memory`` is what rows may take that have to be read.
+    ``trees`` are the tiles' masks; ``memory`` limits the bytes of rows read from the file at once.
     """
     rows = support.rows
     size = max(1, len(rows) if in_place(store.flat) else int(memory // store.flat.strides[0]))
     for start in range(0, len(rows), size):
-        piece = rows[start : start + size]
-        with store.stored.resident(piece) as (here, places):
-            moved = [_moved(tile, piece, places) for tile in support.tiles]
+        chunk = rows[start : start + size]
+        with store.stored.resident(chunk) as (loaded, loaded_rows):
+            parts = [_loaded_subset(tile, chunk, loaded_rows) for tile in support.tiles]
 
-            def add(t: int, here: Stored = here, moved: Sequence[Support] = moved) -> None:
-                add_resident(here, moved[t], x, sigma, trees[t], sums)
+            def add(t: int, loaded: Stored = loaded, parts: Sequence[Support] = parts) -> None:
+                add_resident(loaded, parts[t], x, sigma, trees[t], sums)
 
             for_each(add, range(len(trees)))
 
 
-def _moved(tile: Support, piece: I64, places: I64) -> Support:
-    """Those of a tile's images whose rows are in a piece (k,), and now lie at places (k,)."""
-    first, last = np.searchsorted(tile.rows, [piece[0], piece[-1] + 1])
-    some = tile.at(np.arange(first, last))
-    return Support(places[np.searchsorted(piece, some.rows)], some.log_weights)
+def _loaded_subset(tile: Support, chunk: I64, loaded_rows: I64) -> Support:
+    """The tile's images among a chunk of rows (k,), as rows of the loaded array."""
+    first, last = np.searchsorted(tile.rows, [chunk[0], chunk[-1] + 1])
+    subset = tile.at(np.arange(first, last))
+    return Support(loaded_rows[np.searchsorted(chunk, subset.rows)], subset.log_weights)

@@ -1,4 +1,4 @@
-"""Wiener: the posterior mean under one Gaussian, which needs no images (paper, baselines)."""
+"""Wiener: the posterior mean under one Gaussian, a baseline that weighs no images."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from golddiff.system.numbers import F32
 class Wiener(GaussianDenoiser):
     """D(x) = mu + C (C + sigma^2 I)^-1 (x - mu), C the unbiased covariance of the images.
 
-    With ``labels`` the mean and covariance are those of the class: the posterior mean under the
-    Gaussian fitted to it. Source: Wiener 1949; Lukoianov et al. 2025, Sec. 3.
+    With ``labels`` the mean mu and covariance are those of the class.
+    Source: Wiener 1949; Lukoianov et al. 2025, Sec. 3.
 
     Args:
         store: the training set.
@@ -30,6 +30,6 @@ class Wiener(GaussianDenoiser):
         return filtered
 
     def gaussians(self, prior: Any) -> Iterator[Gaussian]:
-        """The one Gaussian."""
+        """The single Gaussian of all images or of a class."""
         factor = self.store.factor(prior)
         yield Gaussian(0.0, factor.mean, factor.eigenvalues, factor.eigenvectors)

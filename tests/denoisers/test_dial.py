@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.estimators.dial import Dial, _measured, dial, is_measured
+from golddiff.estimators.dial import Dial, _measure, dial, is_measured
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
 
@@ -60,7 +60,7 @@ def test_that_of_the_first_pictures_comes_with_the_package(make_store):
     (batch,) = open_source(DEFAULT.data, limit=DEFAULT.reading.limit).batches(2000)
     store = make_store(batch.pixels)
     assert is_measured(store), "new images or a new dial: what dial(store) keeps goes to data/"
-    measured = _measured(store, lambda done, total: None)
+    measured = _measure(store, lambda done, total: None)
     assert np.array_equal(dial(store).thresholds, measured.thresholds)
     # One of its ten pictures may turn out another where rounding decides.
     assert dial(store).novelty == pytest.approx(measured.novelty, abs=0.1)

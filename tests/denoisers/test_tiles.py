@@ -39,7 +39,7 @@ def supports():
 @pytest.mark.parametrize("share", [1 / 4, 20_000 / 1e9, 1e-12])
 def test_rows_that_are_read_give_what_rows_in_place_give(stores, supports, monkeypatch, share):
     """A quarter of the limit holds all rows; 20 kB hold 46 of 432 bytes; 1 mB not even one."""
-    monkeypatch.setattr(pca, "TILES_ROWS", share)
+    monkeypatch.setattr(pca, "TILE_ROWS_SHARE", share)
     x = np.random.default_rng(1).standard_normal((2, 432)).astype(np.float32)
     there, read = (PCA(store, 0.05).denoise_over(x, SIGMA, supports) for store in stores)
     assert np.abs(there - read).max() < 1e-5

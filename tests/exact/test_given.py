@@ -229,10 +229,10 @@ def test_refusals_name_what_came(store, queries):
 
 def test_a_proof_and_log_weights_do_not_go_together(store, queries):
     d = golddiff.GoldDiff(golddiff.Optimal(store), golddiff.AdaptiveSchedule(guarantee=True))
-    with pytest.raises(golddiff.ArgumentError, match="given: nothing is proved"):
+    with pytest.raises(golddiff.ArgumentError, match="given: no bound is proved"):
         d.given(np.zeros(store.n))
     plain = golddiff.GoldDiff(golddiff.Optimal(store)).given(np.arange(90.0))
-    with pytest.raises(golddiff.ArgumentError, match="certified: nothing is proved"):
+    with pytest.raises(golddiff.ArgumentError, match="certified: the bound is not proved"):
         plain.certified(queries(store, 1.0), 1.0)
 
 

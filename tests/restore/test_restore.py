@@ -118,7 +118,8 @@ def test_what_is_missing_moves_with_what_is_around_it():
     measured = measurements(OPERATORS["hole"], y, SHAPE, 0.0, 0.1)[0]
     dark = np.full((1, 192), -0.2, np.float32)
     found, alone = (
-        torch.from_numpy(move(dark)).reshape(SHAPE) for move in (measured.fitted, measured.put_back)
+        torch.from_numpy(move(dark)).reshape(SHAPE)
+        for move in (measured.project_smoothly, measured.project)
     )
     for moved in (found, alone):
         torch.testing.assert_close(moved[:, KNOWN], y[0].double(), rtol=0, atol=1e-6)
@@ -290,7 +291,7 @@ def test_what_is_missing_of_a_larger_picture_does_not_show_beside_it():
 def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
     assert for_restoring(store).mask_threshold == restoring.COLOUR_OF_FEW
-    many = make_store(np.zeros((restoring.SCARCE, 3, 2, 2), np.uint8))
+    many = make_store(np.zeros((restoring.FEW, 3, 2, 2), np.uint8))
     assert for_restoring(many).mask_threshold == restoring.COLOUR
     grey = make_store(np.zeros((3, 1, 16, 16), np.uint8))
     assert for_restoring(grey).mask_threshold == restoring.GREY
