@@ -62,14 +62,14 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--patch-size", "3"], "only to kamb, golddiff-kamb"),
         (["--method", "kamb", "--patch-size", "4"], "--patch-size: got size 4, expected an odd"),
         (["--limit", "0"], "--limit: got 0, expected an integer of 1 or more"),
-        (["--start", "0.png", "--out", "0.png"], "--out: 0.png would replace a picture that is"),
-        (["--start", "0.png", "--out", "."], "--out: grid.png would replace a picture that is"),
+        (["--start", "0.png", "--out", "0.png"], "--out: 0.png would overwrite an input picture"),
+        (["--start", "0.png", "--out", "."], "--out: grid.png would overwrite an input picture"),
         (["--method", "kamb", "--data", "moons"], "(C, H, W)"),
         (["--out", "grid.gif"], "ending in .png"),
-        (["--out", "a.png", "--trajectory", "./a.png"], "also what --out writes"),
-        (["--method", "wiener", "--explain", "why.html"], "there are no sources"),
-        (["--explain", "why.html", "--method", "network-like"], "say --method recommended"),
-        ([*GOLDEN, "--data", "moons", "--explain", "why.html"], "holds points"),
+        (["--out", "a.png", "--trajectory", "./a.png"], "also the file of --out"),
+        (["--method", "wiener", "--explain", "why.html"], "wiener has no sources"),
+        (["--explain", "why.html", "--method", "network-like"], "such as --method recommended"),
+        ([*GOLDEN, "--data", "moons", "--explain", "why.html"], "a training set of points"),
         (["--explain", "why.png"], "ending in .html"),
         (["--nonsense"], "--nonsense"),
         (["--method", "golddif-pca"], "did you mean golddiff-pca?"),
@@ -141,14 +141,14 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
         ),
         (
             ["restore", "odd/0.png", *COLOURS, "--out", "odd/0.png"],
-            "--out: odd/0.png would replace",
+            "--out: odd/0.png would overwrite",
         ),
         (
             ["restore", "odd/0.png", *COLOURS, "--json", "sizes/x"],
-            "--json: sizes/x would lie among",
+            "--json: sizes/x is in the folder of --data",
         ),
         (["restore", "odd/0.png", *COLOURS, "--softness", "inf"], "--softness: got inf"),
-        (["demo", "--data", "moons"], "draws images"),
+        (["demo", "--data", "moons"], "expected images"),
         (["demo", "--size", "8"], "applies to --data only"),
         (["demo", "--novelty", "3"], "--novelty: got 3.0"),
         (["demo", "--out", "file"], "cannot be written"),
@@ -184,7 +184,7 @@ def test_memory_that_runs_out_is_told_in_one_line(monkeypatch, capsys):
     assert run(["info", "digits.store"]) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert err == "golddiff: memory: there is not enough for this (smaller images or fewer help)\n"
+    assert err == "golddiff: memory: not enough for this run; use smaller or fewer images\n"
 
 
 def test_an_interrupt_ends_in_one_line_and_leaves_nothing():

@@ -1,4 +1,4 @@
-"""What a method finds out about a store at its first use: shown, or done beforehand."""
+"""Computations that a method does once per store, with progress bars or ahead of time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 LOOKED_AT, LOOK_STEPS = 8, 4  # images and steps of a first look
-LOOK_THRESHOLD = 0.13  # where few photographs are neither copied nor torn
-LARGE = 4096  # values of images whose dial takes longer than a few seconds
-TRIED = 1024  # images of a plain scan that compiles it: a few tasks of the kernels
+LOOK_THRESHOLD = 0.13  # mask threshold that neither copies nor tears a small set of photographs
+LARGE = 4096  # values per image from which measuring the dial takes more than a few seconds
+TRIED = 1024  # images of the short scan that compiles the kernels: a few tasks
 
 
 def create_with_bars(
     method: str, store: ImageStore, settings: MethodSettings, seed: int = 0
 ) -> Denoiser:
-    """As :func:`golddiff.create`; what takes seconds once a store is done now, and shown."""
+    """Like :func:`golddiff.create`, with progress bars for the work done once per store."""
     from golddiff.estimators.network_like import NetworkLike
 
     make_covariance(method, store, settings)
@@ -36,9 +36,10 @@ def create_with_bars(
 
 
 def make_covariance(method: str, store: ImageStore, settings: MethodSettings) -> None:
-    """The covariance that a method needs, where the store has none.
+    """Compute the covariance if the method needs it and the store does not have it.
 
-    Not that of few images, which takes seconds, is not kept, and which kept masks do not need.
+    Method "recommended" skips it for few images: it takes seconds, is not saved, and is not needed
+    if the masks are saved.
     """
     check_memory(method, store, settings)
     needed = memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept()
@@ -48,7 +49,7 @@ def make_covariance(method: str, store: ImageStore, settings: MethodSettings) ->
 
 
 def make_index(denoiser: Denoiser) -> None:
-    """Build the index that an adaptive schedule looks into, where there is none."""
+    """Open or build the index if the denoiser's schedule is adaptive and uses one."""
     from golddiff.supports.adaptive import FittedSchedule
     from golddiff.supports.index.image_index import open_or_build
 
@@ -63,10 +64,7 @@ def make_index(denoiser: Denoiser) -> None:
 def first_look(
     store: ImageStore, out: Path, n: int, seed: int, labels: Sequence[int] | None
 ) -> None:
-    """Draw a few images roughly, where the picture itself has to wait for the dial.
-
-    Only of a store of large images whose dial is not measured yet.
-    """
+    """Write a rough picture of n large images if the dial of a store is not measured yet."""
     from golddiff.estimators.dial import at_threshold, is_measured
     from golddiff.sampling import sample
 
@@ -79,7 +77,7 @@ def first_look(
         )  # fmt: skip
     run.save(out, "out")
     images = "1 rough image" if n == 1 else f"{n} rough images"
-    say(f"{out}: a first look, {images}; the picture itself follows")
+    say(f"{out}: a first look, {images}; the final picture follows")
 
 
 def take_steps(
@@ -88,9 +86,9 @@ def take_steps(
     labels: Sequence[int | None] = (None,),
     on_level: Callable[[], None] = lambda: None,
 ) -> None:
-    """Denoise two images and one at every noise level: what that makes of a store is kept.
+    """Denoise a batch of two images and of one at every noise level, to fill the store's caches.
 
-    Of a denoiser that weighs all images, few of them are weighed here.
+    An estimator that weighs all images weighs only the first ``TRIED`` here.
     """
     import numpy as np
 
@@ -102,8 +100,8 @@ def take_steps(
         denoiser.store.count_of(label)
         for x in (noise * np.float32(sigma), noise[:1] * np.float32(sigma)):
             if isinstance(denoiser, Estimator):  # a full scan may take minutes
-                few = Support(denoiser.store.rows_of(label)[:TRIED])
-                denoiser.denoise_over(x, sigma, few)
+                support = Support(denoiser.store.rows_of(label)[:TRIED])
+                denoiser.denoise_over(x, sigma, support)
             else:
                 denoiser.denoise(x, sigma, label)
         on_level()
