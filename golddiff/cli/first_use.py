@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 LOOKED_AT, LOOK_STEPS = 8, 4  # images and steps of a first look
-LOOK_THRESHOLD = 0.13  # mask threshold that neither copies nor tears a small set of photographs
+LOOK_THRESHOLD = 0.13  # with a few photographs, images are then neither copied nor torn
 LARGE = 4096  # values per image from which measuring the dial takes more than a few seconds
 TRIED = 1024  # images of the short scan that compiles the kernels: a few tasks
 

@@ -183,7 +183,7 @@ def _novelty_figures(samples: Samples) -> dict[str, Any]:
 def golden_subsets(
     denoiser: Denoiser, sigmas: list[float], labels: list[int] | None
 ) -> list[dict[str, Any]] | None:
-    """The schedule's candidates (m) and golden subset sizes (k) per step, one entry per class.
+    """The schedule's candidates (m) and golden subset size (k) at each step, one entry per class.
 
     None if the method has no golden subset.
 

@@ -31,7 +31,7 @@ from golddiff.system.units import byte_size
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # full disk, quota or file size limit
-# Largest ratio of unpacked to packed size. Real training sets stay below 100 (MNIST: 5).
+# Largest ratio of unpacked to packed size. Real training sets reach some tens (MNIST: 5).
 MOST_TIMES = 200
 # Bytes that any file may unpack to, however small it is.
 FREE = 64_000_000

@@ -120,7 +120,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 def _reset_after_fork() -> None:
-    """Reset the state of a forked process, which has no worker threads; torch would deadlock."""
+    """Reset a forked process: it has no worker threads, and torch would wait for them."""
     torch.set_num_threads(1)
     global _lock
     _pools.clear()
