@@ -176,6 +176,33 @@ def test_a_changed_file_is_found_by_verify(fails):
     assert "pixels.bin does not match its checksum" in fails("info", "digits.store", "--verify")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (["sample", "digits"], "digits"),
+        (["sample", "my photos/"], "'my photos/'"),
+        (["sample", "a.png", "b.png"], "SOURCE"),
+        (["restore", "old.png", "photos/", "--size", "8"], "photos/"),
+        (["demo", "photos/"], "photos/"),
+        (["studio", "digits"], "digits"),
+        (["oracle", "train", "--out", "run", "digits"], "digits"),
+        (["reproduce", "mnist", "mnist.store"], "NAME=PATH"),
+    ],
+)
+def test_an_extra_argument_is_suggested_as_data(fails, arguments, value):
+    assert f"); expected --data {value} (see golddiff --help)" in fails(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["sample", "--data=a.png", "b.png"], ["sample", "--store", "x", "y"], ["info", "x", "y"]],
+)
+def test_an_extra_argument_is_not_suggested_as_second_data(fails, arguments):
+    line = fails(*arguments)
+    assert "unexpected extra" in line
+    assert "expected --data" not in line
+
+
 def test_memory_that_runs_out_is_told_in_one_line(monkeypatch, capsys):
     def full(*_):
         raise MemoryError

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import gc
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -95,8 +96,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> int:
     """Run a command line with the given commands; print errors, return the exit status."""
+    words = [w for a in arguments for w in (a.split("=", 1) if a.startswith("--") else [a])]
     try:
-        words = [w for a in arguments for w in (a.split("=", 1) if a.startswith("--") else [a])]
         for option, value in pairwise(words):
             if option.startswith("--") and not value:  # Path("") is the current folder
                 raise ArgumentError(f"{option}: got '', which is empty")
@@ -117,7 +118,7 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
         # Old versions of typer raise click's errors, new ones their own; both have this method.
         if not hasattr(error, "format_message"):
             raise
-        return _fail(f"{error.format_message()} (see {program} --help)", BAD_INPUT)
+        return _fail(f"{_usage(error, words)} (see {program} --help)", BAD_INPUT)
     if status == INTERRUPTED:
         return _fail("interrupted; no partial files were written", INTERRUPTED)
     return status if isinstance(status, int) else 0
@@ -136,6 +137,18 @@ def _in_options(message: str, commands: typer.Typer, arguments: Sequence[str]) -
         if flag.startswith("--"):
             message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)
     return message
+
+
+def _usage(error: Any, words: Sequence[str]) -> str:
+    """The text of a usage error; an extra argument is suggested as the value of --data."""
+    message: str = error.format_message()
+    params = getattr(getattr(error, "cmd", None), "params", [])
+    data = next((param for param in params if "--data" in param.opts), None)
+    if data is None or {"--data", "--store"} & {*words} or "unexpected extra" not in message:
+        return message
+    extra = message.partition(" (")[2].removesuffix(")")
+    value = data.metavar or (shlex.quote(extra) if extra in words else "SOURCE")
+    return f"{message}; expected --data {value}"
 
 
 def _fail(message: str, status: int) -> int:
