@@ -266,7 +266,9 @@ def test_bad_input_to_plot(fails, all_pages):
         assert fails("plot", "odd.json") == (
             "paths: odd.json: its figures are not as golddiff writes them"
         )
-    assert "out: got 2 JSON files, expected one" in fails("plot", "a.json", "b.json", "--out", "c.png")
+    assert "out: got 2 JSON files, expected one" in fails(
+        "plot", "a.json", "b.json", "--out", "c.png"
+    )
 
 
 @pytest.mark.usefixtures("loads")
