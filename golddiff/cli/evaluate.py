@@ -89,7 +89,7 @@ def evaluate(options: _EvaluateOptions) -> None:
     )
     oracle_run = replace(method_run, sampler=options.oracle_sampler or options.sampler)
     store = ImageStore.open(options.store)
-    with waiting("the network's checksum"):
+    with waiting("computing the network's checksum"):
         oracle = Oracle.at(options.oracle)
     labels = parse_labels(options.labels, store, options.n)
     if labels is not None:
@@ -97,7 +97,7 @@ def evaluate(options: _EvaluateOptions) -> None:
             replace(r, labels=tuple(labels)) for r in (method_run, oracle_run)
         )
     total = options.n * options.steps
-    with counting("the oracle's images", total) as on_step:
+    with counting("sampling with the oracle", total) as on_step:
         reference = reference_run(oracle, store, oracle_run, on_step=on_step)
     evaluations = {}
     for name, settings in method_settings.items():

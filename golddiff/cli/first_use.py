@@ -30,7 +30,7 @@ def create_with_bars(
     denoiser = create(method, store, settings, seed)
     make_index(denoiser)
     if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
-        with waiting("Gaussians of network-like, once for this store"):
+        with waiting("fitting network-like, once for this store"):
             denoiser.fit()
     return denoiser
 
@@ -44,7 +44,7 @@ def make_covariance(method: str, store: ImageStore, settings: MethodSettings) ->
     check_memory(method, store, settings)
     needed = memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept()
     if needed and not (method == "recommended" and store.factors.averages_few):
-        with waiting("covariance") as watch:
+        with waiting("computing the covariance") as watch:
             store.factor(progress=lambda done: watch(done, store.n))
 
 
@@ -55,7 +55,7 @@ def make_index(denoiser: Denoiser) -> None:
 
     schedule = getattr(denoiser, "schedule", None)
     if isinstance(schedule, FittedSchedule) and schedule.indexed:
-        with waiting("index, once for this store") as watch:
+        with waiting("building the index, once for this store") as watch:
             schedule.index = open_or_build(
                 denoiser.store, lambda what, done, total: watch(done, total)
             )
@@ -70,7 +70,7 @@ def first_look(
 
     if store.d < LARGE or len(store.shape) != 3 or store.n < 2 or is_measured(store):
         return
-    with counting("a first look", n * LOOK_STEPS) as on_step:
+    with counting("sampling a first look", n * LOOK_STEPS) as on_step:
         run = sample(
             at_threshold(store, LOOK_THRESHOLD, seed), n, LOOK_STEPS, seed=seed,
             labels=None if labels is None else list(labels)[:n], trajectory=False, on_step=on_step,

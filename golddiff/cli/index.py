@@ -89,7 +89,7 @@ def _build_on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, A
     reading = options.reading.source(options.seed, skip_bad=False)
     with waiting(JOINING):
         join(options.cluster)
-    with waiting("shards") as watch:
+    with waiting("building the shards") as watch:
         built = build_shards(
             options.source, options.out, options.shards, reading,
             overwrite=options.overwrite, progress=watch,

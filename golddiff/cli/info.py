@@ -32,7 +32,7 @@ def info(options: _InfoOptions) -> None:
 
     store = ImageStore.open(options.store)
     if options.verify:
-        with waiting("checksums"):
+        with waiting("verifying checksums"):
             store.verify()
     say(describe(store))
     say(f"source: {store.manifest.source}")

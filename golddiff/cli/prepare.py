@@ -69,7 +69,7 @@ def prepare(options: _PrepareOptions) -> None:
         classes = [*dict.fromkeys(labels or ())]
     before = _file_sizes(store.path)
     denoiser = create_with_bars(method, store, settings)
-    with counting("noise levels", len(classes) * len(levels)) as on_level:
+    with counting("preparing noise levels", len(classes) * len(levels)) as on_level:
         take_steps(denoiser, levels, classes, lambda: on_level(1))
     made = {name: size for name, size in _file_sizes(store.path).items() if name not in before}
     seconds = time.perf_counter() - start

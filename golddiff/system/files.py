@@ -154,7 +154,7 @@ def check_unpacked(name: str, packed: int, unpacked: int) -> None:
     if unpacked > allowed(packed):
         raise SourceError(
             f"{name} unpacks from {packed:,} to {unpacked:,} bytes, more than {MOST_TIMES} times "
-            "its size; unpack it yourself if it is to be trusted"
+            "its size; unpack it yourself if you trust it"
         )
 
 

@@ -96,7 +96,7 @@ def demo(options: DemoOptions) -> None:
     stores = [_open(part) for part in parts]
     moons = cached_store("moons", SourceOptions(), say=say)
     dial_with_bar(stores[-1])
-    with waiting("the novelty dial") as watch:
+    with waiting("drawing the novelty dial") as watch:
         save("out", draw_novelties(stores[-1], seed, options.novelty, watch=watch), paths[0])
     say(f"{paths[0]}: the same noise at several novelties, and the sources of one output")
     denoisers = [{name: create(name, store, seed=seed) for name in SHOWN} for store in stores]

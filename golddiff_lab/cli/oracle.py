@@ -282,7 +282,7 @@ def patch_sizes(options: PatchSizesOptions) -> None:
     )  # fmt: skip
     network, store = load_oracle(options.network), _store(options.store)
     with progress_bar() as bar:
-        task = bar.add_task("patch sizes")
+        task = bar.add_task("measuring patch sizes")
         result = calibrated(
             network, store, settings,
             lambda done, total: bar.update(task, completed=done, total=total),
