@@ -62,14 +62,14 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--patch-size", "3"], "only to kamb, golddiff-kamb"),
         (["--method", "kamb", "--patch-size", "4"], "--patch-size: got size 4, expected an odd"),
         (["--limit", "0"], "--limit: got 0, expected an integer of 1 or more"),
-        (["--start", "0.png", "--out", "0.png"], "--out: 0.png would replace a picture that is"),
-        (["--start", "0.png", "--out", "."], "--out: grid.png would replace a picture that is"),
+        (["--start", "0.png", "--out", "0.png"], "--out: 0.png would overwrite an input picture"),
+        (["--start", "0.png", "--out", "."], "--out: grid.png would overwrite an input picture"),
         (["--method", "kamb", "--data", "moons"], "(C, H, W)"),
         (["--out", "grid.gif"], "ending in .png"),
-        (["--out", "a.png", "--trajectory", "./a.png"], "also what --out writes"),
-        (["--method", "wiener", "--explain", "why.html"], "there are no sources"),
-        (["--explain", "why.html", "--method", "network-like"], "say --method recommended"),
-        ([*GOLDEN, "--data", "moons", "--explain", "why.html"], "holds points"),
+        (["--out", "a.png", "--trajectory", "./a.png"], "also the file of --out"),
+        (["--method", "wiener", "--explain", "why.html"], "wiener has no sources"),
+        (["--explain", "why.html", "--method", "network-like"], "such as --method recommended"),
+        ([*GOLDEN, "--data", "moons", "--explain", "why.html"], "a training set of points"),
         (["--explain", "why.png"], "ending in .html"),
         (["--nonsense"], "--nonsense"),
         (["--method", "golddif-pca"], "did you mean golddiff-pca?"),
@@ -141,14 +141,14 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
         ),
         (
             ["restore", "odd/0.png", *COLOURS, "--out", "odd/0.png"],
-            "--out: odd/0.png would replace",
+            "--out: odd/0.png would overwrite",
         ),
         (
             ["restore", "odd/0.png", *COLOURS, "--json", "sizes/x"],
-            "--json: sizes/x would lie among",
+            "--json: sizes/x is in the folder of --data",
         ),
         (["restore", "odd/0.png", *COLOURS, "--softness", "inf"], "--softness: got inf"),
-        (["demo", "--data", "moons"], "draws images"),
+        (["demo", "--data", "moons"], "expected images"),
         (["demo", "--size", "8"], "applies to --data only"),
         (["demo", "--novelty", "3"], "--novelty: got 3.0"),
         (["demo", "--out", "file"], "cannot be written"),
@@ -176,6 +176,33 @@ def test_a_changed_file_is_found_by_verify(fails):
     assert "pixels.bin does not match its checksum" in fails("info", "digits.store", "--verify")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (["sample", "digits"], "digits"),
+        (["sample", "my photos/"], "'my photos/'"),
+        (["sample", "a.png", "b.png"], "SOURCE"),
+        (["restore", "old.png", "photos/", "--size", "8"], "photos/"),
+        (["demo", "photos/"], "photos/"),
+        (["studio", "digits"], "digits"),
+        (["oracle", "train", "--out", "run", "digits"], "digits"),
+        (["reproduce", "mnist", "mnist.store"], "NAME=PATH"),
+    ],
+)
+def test_an_extra_argument_is_suggested_as_data(fails, arguments, value):
+    assert f"); expected --data {value} (see golddiff --help)" in fails(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["sample", "--data=a.png", "b.png"], ["sample", "--store", "x", "y"], ["info", "x", "y"]],
+)
+def test_an_extra_argument_is_not_suggested_as_second_data(fails, arguments):
+    line = fails(*arguments)
+    assert "unexpected extra" in line
+    assert "expected --data" not in line
+
+
 def test_memory_that_runs_out_is_told_in_one_line(monkeypatch, capsys):
     def full(*_):
         raise MemoryError
@@ -184,7 +211,7 @@ def test_memory_that_runs_out_is_told_in_one_line(monkeypatch, capsys):
     assert run(["info", "digits.store"]) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert err == "golddiff: memory: there is not enough for this (smaller images or fewer help)\n"
+    assert err == "golddiff: memory: not enough for this run; use smaller or fewer images\n"
 
 
 def test_an_interrupt_ends_in_one_line_and_leaves_nothing():

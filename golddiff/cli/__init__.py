@@ -1,10 +1,10 @@
 """The command line: ``golddiff index | info | prepare | sample | evaluate | studio | ...``.
 
-Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
-torch, diffusers and numba take seconds to import, so they are imported by the commands only.
+Bad input prints one line on stderr and exits with status 2; an interrupt exits with status 130.
+torch, diffusers and numba take seconds to import, so only the commands import them.
 
-Other packages add commands through entry points of the group ``golddiff.commands``, each a function
-or a typer.Typer: golddiff_lab's are ``bench``, ``demo``, ``oracle``, ``plot`` and ``reproduce``.
+Other packages add commands, functions or typer.Typer objects, through the entry point group
+``golddiff.commands``: golddiff_lab adds ``bench``, ``demo``, ``oracle``, ``plot``, ``reproduce``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import gc
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ from golddiff.system.errors import ArgumentError, GoldDiffError
 BAD_INPUT = 2
 INTERRUPTED = 130
 
-# What options and arguments are called in Python.
+# Command-line names of options and arguments that error messages name differently.
 INSIDE = {"patch_sizes": "patch_size", "address": "cluster", "path": "out"}
 
 app = typer.Typer(
@@ -68,67 +69,63 @@ def _options(
 
 
 @functools.cache
-def _add_others() -> None:
-    """The commands of other packages, which import this one: so not while it is imported."""
-    for added in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):
-        command = added.load()
+def _add_plugins() -> None:
+    """Add other packages' commands; not at import time, because those packages import this one."""
+    for entry in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):
+        command = entry.load()
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=added.name)
+            app.add_typer(command, name=entry.name)
         else:
-            app.command(added.name)(command)
+            app.command(entry.name)(command)
 
 
 def main() -> None:
     """The entry point of ``golddiff``."""
     status = run(sys.argv[1:])
-    gc.freeze()  # nothing is looked through again on the way out: half a second
+    gc.freeze()  # skip garbage collection at exit, which takes half a second
     sys.exit(status)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line.
-
-    Returns:
-        The exit status.
-    """
-    # Pillow's word on panoramas: what is too large is refused by our own limit, and said.
+    """Run one command line and return its exit status."""
+    # Pillow warns about panoramas; golddiff has its own limit and error message.
     warnings.filterwarnings("ignore", "Image size .* exceeds limit")
-    _add_others()
+    _add_plugins()
     return run_app(app, list(arguments) or ["--help"], "golddiff")
 
 
 def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> int:
-    """Run a command line of any commands; its exit status, after a line where it went wrong."""
+    """Run a command line with the given commands; print errors, return the exit status."""
+    words = [w for a in arguments for w in (a.split("=", 1) if a.startswith("--") else [a])]
     try:
-        words = [w for a in arguments for w in (a.split("=", 1) if a.startswith("--") else [a])]
         for option, value in pairwise(words):
-            if option.startswith("--") and not value:  # a path of no name is the current folder
+            if option.startswith("--") and not value:  # Path("") is the current folder
                 raise ArgumentError(f"{option}: got '', which is empty")
         status = commands(list(arguments), prog_name=program, standalone_mode=False)
     except GoldDiffError as error:
         return _fail(_in_options(str(error), commands, arguments), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort) as error:
-        if isinstance(error.__cause__, EOFError):  # typer takes it for the end of the keyboard's
+        if isinstance(error.__cause__, EOFError):  # typer turns every EOFError into an Abort
             raise error.__cause__ from None
         status = INTERRUPTED
     except OSError as error:
-        # Readers and writers raise their own errors; what is left is a disk or path gone wrong.
+        # Readers and writers raise GoldDiffErrors; other OSErrors come from the disk or a path.
         return _fail(str(error), BAD_INPUT)
     except MemoryError:
-        message = "memory: there is not enough for this (smaller images or fewer help)"
+        message = "memory: not enough for this run; use smaller or fewer images"
         return _fail(message, BAD_INPUT)
     except Exception as error:
-        # Older typers raise click's errors, newer ones their own: recognised by a method.
+        # Old versions of typer raise click's errors, new ones their own; both have this method.
         if not hasattr(error, "format_message"):
             raise
-        return _fail(f"{error.format_message()} (see {program} --help)", BAD_INPUT)
+        return _fail(f"{_usage(error, words)} (see {program} --help)", BAD_INPUT)
     if status == INTERRUPTED:
-        return _fail("interrupted; files are written whole or not at all", INTERRUPTED)
+        return _fail("interrupted; no partial files were written", INTERRUPTED)
     return status if isinstance(status, int) else 0
 
 
 def _in_options(message: str, commands: typer.Typer, arguments: Sequence[str]) -> str:
-    """'k_min: got 0; say size=' as '--k-min: got 0; say --size', of options that there are."""
+    """Rewrite the command's argument names as options: 'k_min: got 0' as '--k-min: got 0'."""
     name, colon, rest = message.partition(":")
     called: Any = typer.main.get_command(commands)
     for word in arguments:
@@ -140,6 +137,18 @@ def _in_options(message: str, commands: typer.Typer, arguments: Sequence[str]) -
         if flag.startswith("--"):
             message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)
     return message
+
+
+def _usage(error: Any, words: Sequence[str]) -> str:
+    """The text of a usage error; an extra argument is suggested as the value of --data."""
+    message: str = error.format_message()
+    params = getattr(getattr(error, "cmd", None), "params", [])
+    data = next((param for param in params if "--data" in param.opts), None)
+    if data is None or {"--data", "--store"} & {*words} or "unexpected extra" not in message:
+        return message
+    extra = message.partition(" (")[2].removesuffix(")")
+    value = data.metavar or (shlex.quote(extra) if extra in words else "SOURCE")
+    return f"{message}; expected --data {value}"
 
 
 def _fail(message: str, status: int) -> int:

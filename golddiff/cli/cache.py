@@ -1,4 +1,4 @@
-"""``golddiff cache``: what is kept between runs, and how to be rid of it."""
+"""``golddiff cache``: list and delete the files kept between runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from golddiff.system.units import byte_size
 
 @dataclass(frozen=True)
 class _CacheOptions:
-    names: list[str] | None = argument("Folders of the cache, by name. Default all.", None)
-    clear: bool = option("Delete them.", False)
+    names: list[str] | None = argument("Names of cache folders; default: all.", None)
+    clear: bool = option("Delete these folders.", False)
     json: JsonPath = None
 
 
 @command
 def cache(options: _CacheOptions) -> None:
-    """List what is kept between runs, or delete it: all of it is built again when needed.
+    """List or delete the files kept between runs; golddiff rebuilds them when needed.
 
     For example:
 
@@ -51,7 +51,7 @@ def cache(options: _CacheOptions) -> None:
 
 def _delete(path: Path) -> None:
     try:
-        (path / "manifest.json").unlink(missing_ok=True)  # what is left of a store does not open
+        (path / "manifest.json").unlink(missing_ok=True)  # a half-deleted store must not open
         shutil.rmtree(path)
     except OSError as error:
         raise StoreError(f"cache: {path} cannot be deleted: {error.strerror}") from None

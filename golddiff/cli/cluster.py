@@ -1,4 +1,4 @@
-"""What the commands share that work on a cluster."""
+"""Helpers of the commands that run on a cluster."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 JOINING = "joining the cluster"
-BARS = 24  # shards that have one each; of more the slowest has one
+BARS = 24  # largest number of shards with a progress bar each
 
 
 def join(address: str) -> None:
-    """Join the cluster that an option names; "local" starts one of this machine's cores."""
+    """Join the cluster at an address; "local" starts one on this machine's cores."""
     from golddiff.cluster import connect
 
     connect(None if address == "local" else address)
 
 
 def open_sharded(path: str, address: str, allow_missing: bool) -> ImageStore:
-    """Join a cluster and open a store in shards there."""
+    """Join a cluster and open a sharded store on it."""
     with waiting(JOINING):
         join(address)
     from golddiff.cluster import ShardedStore
 
     with waiting("opening the shards"):
-        # It answers whatever a method asks of an ImageStore.
+        # A ShardedStore has the methods of an ImageStore that estimators call.
         return cast("ImageStore", ShardedStore.open(path, allow_missing=allow_missing))
 
 
 def answers_of_each(
     steps: int, sampler: str, n: int, batch_size: int, labels: list[int] | None
 ) -> int:
-    """How many times each shard weighs its images in a run: once a call and class of a batch."""
+    """Number of posteriors each shard computes in a run: one per denoiser call, batch and class."""
     calls = 2 * steps - 1 if sampler == "heun" else steps
     classes = [0] * n if labels is None else labels
     return calls * sum(len(set(classes[i : i + batch_size])) for i in range(0, n, batch_size))
 
 
 def shard_bars(bar: Progress, store: ImageStore, answers: int) -> None:
-    """Show how far each shard is, if the store has some: a bar each, of many the slowest's."""
+    """Show a bar per shard of a sharded store; for more than ``BARS`` only the slowest shard's."""
     paths = getattr(store, "paths", None)
     if paths is None:
         return
@@ -58,9 +58,9 @@ def shard_bars(bar: Progress, store: ImageStore, answers: int) -> None:
 
     def on_answer(shard: int) -> None:
         answered[shard] += 1
-        there = [i for i, path in enumerate(paths) if path not in pool.missing]
-        slowest = min(there, key=lambda i: answered[i])
-        name = f"  slowest of {len(there):,} shards: {names[slowest]}"
+        present = [i for i, path in enumerate(paths) if path not in pool.missing]
+        slowest = min(present, key=lambda i: answered[i])
+        name = f"  slowest of {len(present):,} shards: {names[slowest]}"
         bar.update(task, completed=answered[slowest], description=name)
 
     pool.on_answer = on_answer

@@ -1,11 +1,10 @@
-"""A command from one dataclass: its fields are the options, and dataclasses among them groups.
+"""Typer commands from dataclasses: fields are options, nested dataclasses are groups of options.
 
-So each option is stated once, with its type, default and help, by all commands that have it. A
-field says what it is by ``option(...)`` or ``argument(...)``; or by the type ``Annotated[...,
-typer.Option(...)]``, which commands share; or, in settings that know nothing of a command line, by
-its metadata: ``help``, ``panel`` of the help page, and ``default``, where it is another on the
-command line. Fields with none are no options. Types that typer does not have come as text, see
-``READ``.
+Commands share options by sharing these dataclasses. A field becomes an option in one of three ways:
+its default is ``option(...)`` or ``argument(...)``; its type is ``Annotated[...,
+typer.Option(...)]``; or its metadata has ``help`` and optionally ``panel`` (of the help page) and
+``default`` (if it differs on the command line), for settings that are independent of the command
+line. Other fields are no options. Values of types that typer lacks are parsed by ``READ``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from golddiff.cli.parse import (
 Options = TypeVar("Options")
 ADVANCED = "Advanced"  # the second panel of a command's help
 
-# What reads values of a type, from an option's name and text.
+# Parsers by type, called with an option's name and text.
 READ: dict[Any, Callable[[str, str], Any]] = {
     tuple[int, ...]: parse_whole_numbers,
     tuple[int, ...] | None: parse_whole_numbers,
@@ -39,66 +38,67 @@ READ: dict[Any, Callable[[str, str], Any]] = {
 }
 
 
-def option(help: str, default: Any = MISSING, **about: Any) -> Any:
-    """An option of a command, ``about`` as of typer.Option; without a default it must be given."""
-    return field(default=default, metadata={"help": help, **about})
+def option(help: str, default: Any = MISSING, **more: Any) -> Any:
+    """An option of a command, required if it has no default; ``more`` goes to typer.Option."""
+    return field(default=default, metadata={"help": help, **more})
 
 
-def argument(help: str, default: Any = MISSING, **about: Any) -> Any:
-    """An argument of a command, ``about`` as of typer.Argument."""
-    return field(default=default, metadata={"help": help, "kind": typer.Argument, **about})
+def argument(help: str, default: Any = MISSING, **more: Any) -> Any:
+    """An argument of a command; ``more`` goes to typer.Argument."""
+    return field(default=default, metadata={"help": help, "kind": typer.Argument, **more})
 
 
 def command(run: Callable[[Options], None]) -> Callable[..., None]:
-    """What typer takes, from a function of one dataclass.
+    """Convert a function of one dataclass, ``options``, into a function for typer.
 
-    A field without a default is an argument or an option that must be given; the function's
-    docstring is the command's help.
+    Fields without a default are required. The function's docstring is the command's help.
     """
     kind = get_type_hints(run)["options"]
 
-    def called(**values: Any) -> None:
-        run(_made(kind, values))
+    def wrapper(**values: Any) -> None:
+        run(_instance(kind, values))
 
-    called.__name__ = run.__name__
-    # Of all paragraphs but the first, typer keeps the line breaks.
-    called.__doc__ = re.sub(r"(?<=\S)\n *(?=\S)", " ", run.__doc__ or "")
-    called.__signature__ = inspect.Signature(list(_parameters(kind)))  # type: ignore[attr-defined]
-    return called
+    wrapper.__name__ = run.__name__
+    # Join the lines of each paragraph: typer does so for the first one only.
+    wrapper.__doc__ = re.sub(r"(?<=\S)\n *(?=\S)", " ", run.__doc__ or "")
+    wrapper.__signature__ = inspect.Signature(list(_parameters(kind)))  # type: ignore[attr-defined]
+    return wrapper
 
 
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
+    """The typer parameters of a dataclass and its nested dataclasses."""
     hints = get_type_hints(kind, include_extras=True)
-    for one in fields(kind):
-        hint, default, about = hints[one.name], one.default, dict(one.metadata)
+    for member in fields(kind):
+        hint, default, metadata = hints[member.name], member.default, dict(member.metadata)
         if is_dataclass(hint):
             yield from _parameters(hint)  # type: ignore[arg-type]
             continue
-        if "help" in about:
-            # A switch is off, and has no opposite, unless its names say so.
-            flag = (f"--{one.name.replace('_', '-')}",) if hint is bool else ()
-            of, names = about.pop("kind", typer.Option), about.pop("names", flag)
-            panel, default = about.pop("panel", None), about.pop("default", default)
-            hint = Annotated[hint, of(*names, rich_help_panel=panel, **about)]
+        if "help" in metadata:
+            # By default a boolean has no "--no-" form.
+            flag = (f"--{member.name.replace('_', '-')}",) if hint is bool else ()
+            make, names = metadata.pop("kind", typer.Option), metadata.pop("names", flag)
+            panel, default = metadata.pop("panel", None), metadata.pop("default", default)
+            hint = Annotated[hint, make(*names, rich_help_panel=panel, **metadata)]
         elif get_origin(hint) is not Annotated:
             continue
         if get_args(hint)[0] in READ:
             hint = Annotated[str | None, get_args(hint)[1]]
         yield inspect.Parameter(
-            one.name, inspect.Parameter.KEYWORD_ONLY, annotation=hint,
+            member.name, inspect.Parameter.KEYWORD_ONLY, annotation=hint,
             default=inspect.Parameter.empty if default is MISSING
             else ",".join(map(str, default)) if isinstance(default, tuple) else default,
         )  # fmt: skip
 
 
-def _made(kind: type[Options], values: Mapping[str, Any]) -> Options:
+def _instance(kind: type[Options], values: Mapping[str, Any]) -> Options:
+    """A dataclass instance from the values that typer passes."""
     hints = get_type_hints(kind)
-    given = {}
-    for one in fields(kind):  # type: ignore[arg-type]
-        name, hint = one.name, hints[one.name]
+    parsed = {}
+    for member in fields(kind):  # type: ignore[arg-type]
+        name, hint = member.name, hints[member.name]
         if is_dataclass(hint):
-            given[name] = _made(hint, values)  # type: ignore[arg-type]
+            parsed[name] = _instance(hint, values)  # type: ignore[arg-type]
         elif name in values:
             value = values[name]
-            given[name] = READ[hint](name, value) if hint in READ and value is not None else value
-    return kind(**given)
+            parsed[name] = READ[hint](name, value) if hint in READ and value is not None else value
+    return kind(**parsed)

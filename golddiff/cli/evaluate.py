@@ -1,4 +1,4 @@
-"""``golddiff evaluate``: check, run the oracle, run each method; print, draw, write figures."""
+"""``golddiff evaluate``: run the oracle and each method; print, draw and write the results."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ if TYPE_CHECKING:
     from golddiff.figures.curves import Panel
     from golddiff.store.images import ImageStore
 
-SHOWN = 8  # images a method
+SHOWN = 8  # images per method in images.png
 
 
 @dataclass(frozen=True)
 class _EvaluateOptions:
-    store: Path = argument("A store that golddiff index made.")
+    store: Path = argument("A store made by golddiff index.")
     oracle: Path = option("The network's weights: a file or a folder.", metavar="PATH")
     method: list[str] | None = option(
-        f"Repeat for several: {', '.join(METHODS)}. Default golddiff-pca.",
+        f"Method; repeat the option for several: {', '.join(METHODS)}. Default golddiff-pca.",
         None,
         metavar="NAME",
-        callback=lambda given: given and [*map(method_named, given)],
+        callback=lambda names: names and [*map(method_named, names)],
     )
-    n: int = option("How many images; the paper's 128.", 128)
+    n: int = option("Number of images; the paper uses 128.", 128)
     steps: Steps = 10
     seed: Seed = 0
     labels: Labels = None
-    out: Path | None = option("A folder for evaluation.json, curves.png and images.png.", None)
+    out: Path | None = option("Folder for evaluation.json, curves.png and images.png.", None)
     json: JsonPath = None
     single_step: bool = option(
-        "Also the error of each step alone, at the oracle's states; takes as long again.",
+        "Also measure the error of each step alone, at the oracle's states; doubles the time.",
         True,
         names=("--single-step/--no-single-step",),
     )
     settings: MethodSettings = field(default_factory=MethodSettings)
     sampler: SamplerName = "ddim"
     oracle_sampler: str | None = option(
-        "The oracle's sampler, where it is another than the methods'.", None, panel=ADVANCED
+        "The oracle's sampler, if it differs from --sampler.", None, panel=ADVANCED
     )
     batch_size: BatchSize = 16
 
 
 @command
 def evaluate(options: _EvaluateOptions) -> None:
-    """Compare methods with a trained network: the same noise, MSE and r2 image by image.
+    """Compare methods with a trained network from the same noise, by MSE and r2 per image.
 
     For example:
 
@@ -71,7 +71,7 @@ def evaluate(options: _EvaluateOptions) -> None:
     """
     methods = options.method or ["golddiff-pca"]
     check_methods(methods, options.settings)
-    each = {name: options.settings.of(name) for name in methods}
+    method_settings = {name: options.settings.of(name) for name in methods}
     if options.out is not None:
         check_writable("out", options.out / "evaluation.json")
 
@@ -84,39 +84,41 @@ def evaluate(options: _EvaluateOptions) -> None:
 
     if options.oracle_sampler is not None:
         sampler_named(options.oracle_sampler, "oracle_sampler")
-    ours = RunSettings(
+    method_run = RunSettings(
         options.n, options.steps, options.sampler, options.seed, batch=options.batch_size
     )
-    theirs = replace(ours, sampler=options.oracle_sampler or options.sampler)
+    oracle_run = replace(method_run, sampler=options.oracle_sampler or options.sampler)
     store = ImageStore.open(options.store)
-    with waiting("the network's checksum"):
+    with waiting("computing the network's checksum"):
         oracle = Oracle.at(options.oracle)
     labels = parse_labels(options.labels, store, options.n)
     if labels is not None:
-        ours, theirs = (replace(one, labels=tuple(labels)) for one in (ours, theirs))
+        method_run, oracle_run = (
+            replace(r, labels=tuple(labels)) for r in (method_run, oracle_run)
+        )
     total = options.n * options.steps
-    with counting("the oracle's images", total) as on_step:
-        reference = reference_run(oracle, store, theirs, on_step=on_step)
-    made = {}
-    for name, settings in each.items():
+    with counting("sampling with the oracle", total) as on_step:
+        reference = reference_run(oracle, store, oracle_run, on_step=on_step)
+    evaluations = {}
+    for name, settings in method_settings.items():
         denoiser = create_with_bars(name, store, settings, options.seed)
         with counting(f"evaluating {name}", total) as on_step:
-            made[name] = compare(
-                denoiser, reference, ours, single_step=options.single_step, on_step=on_step
+            evaluations[name] = compare(
+                denoiser, reference, method_run, single_step=options.single_step, on_step=on_step
             )
-    _tell(made)
-    results = figures(store, oracle, made, each)
+    _print_table(evaluations)
+    results = figures(store, oracle, evaluations, method_settings)
     write_json(options.json, results)
     if options.out is not None:
-        write_folder(options.out, reference, made, results)
+        write_folder(options.out, reference, evaluations, results)
 
 
-def _tell(made: dict[str, Evaluation]) -> None:
+def _print_table(evaluations: dict[str, Evaluation]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("method")
-    for column in ("MSE", "95%", "r2", "95%", "an image and step", "peak memory"):
+    for column in ("MSE", "95%", "r2", "95%", "per image and step", "peak memory"):
         table.add_column(column, justify="right")
-    for name, evaluation in made.items():
+    for name, evaluation in evaluations.items():
         mse, r2 = evaluation.mse, evaluation.r2
         table.add_row(
             name, f"{mse.mean:.4f}", f"{mse.low:.4f} to {mse.high:.4f}",
@@ -126,12 +128,12 @@ def _tell(made: dict[str, Evaluation]) -> None:
         )  # fmt: skip
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # its full width
+        console = Console(width=200)  # do not wrap the table
     console.print(table)
-    (first, baseline), *others = made.items()
+    (first, baseline), *others = evaluations.items()
     for name, evaluation in others:
-        apart = difference(evaluation, baseline)
-        mse, r2 = apart["mse"], apart["r2"]
+        intervals = difference(evaluation, baseline)
+        mse, r2 = intervals["mse"], intervals["r2"]
         say(
             f"{name} less {first}, image by image: MSE {mse.mean:+.4f} ({mse.low:+.4f} to "
             f"{mse.high:+.4f}), r2 {r2.mean:+.3f} ({r2.low:+.3f} to {r2.high:+.3f})"
@@ -139,7 +141,7 @@ def _tell(made: dict[str, Evaluation]) -> None:
 
 
 def difference(first: Evaluation, second: Evaluation) -> dict[str, Any]:
-    """Intervals of the mean MSE and r2 of one less the other's, image by image."""
+    """Bootstrap intervals of the mean per-image difference in MSE and r2, first minus second."""
     from golddiff.evaluation.bootstrap import bootstrap
 
     return {
@@ -151,10 +153,10 @@ def difference(first: Evaluation, second: Evaluation) -> dict[str, Any]:
 def figures(
     store: ImageStore,
     oracle: Oracle,
-    made: dict[str, Evaluation],
+    evaluations: dict[str, Evaluation],
     settings: dict[str, MethodSettings],
 ) -> dict[str, Any]:
-    """Everything but the images, for --json."""
+    """All results except the images, for --json."""
     return {
         "golddiff": __version__,
         "kind": "evaluation",
@@ -166,18 +168,18 @@ def figures(
         "oracle": {"path": str(oracle.path), "checksum": oracle.checksum},
         "methods": {
             name: {"settings": settings[name].given(), **evaluation.figures()}
-            for name, evaluation in made.items()
+            for name, evaluation in evaluations.items()
         },
         "differences": [
             {"of": a, "less": b, **{k: v.figures() for k, v in difference(x, y).items()}}
-            for (a, x), (b, y) in combinations(made.items(), 2)
+            for (a, x), (b, y) in combinations(evaluations.items(), 2)
         ],
-        "panels": [panel.figures() for panel in panels(made)],
+        "panels": [panel.figures() for panel in panels(evaluations)],
     }  # fmt: skip
 
 
-def panels(made: dict[str, Evaluation]) -> list[Panel]:
-    """MSE and r2 at each step, of both kinds of comparison."""
+def panels(evaluations: dict[str, Evaluation]) -> list[Panel]:
+    """Plots of MSE and r2 per step, for whole runs and for single steps."""
     from golddiff.figures.curves import Panel, Series
 
     titles = {"own": "both sides at their own states", "single": "one step, at the oracle's states"}
@@ -188,7 +190,7 @@ def panels(made: dict[str, Evaluation]) -> list[Panel]:
     for (which, title), (metric, (text, scale, floor)) in product(titles.items(), axes.items()):
         lines = [
             Series(name, e.sigmas, e.figures()["per_step"][which][metric])
-            for name, e in made.items()
+            for name, e in evaluations.items()
             if getattr(e, which) is not None
         ]
         if lines:
@@ -200,7 +202,7 @@ def panels(made: dict[str, Evaluation]) -> list[Panel]:
 def write_folder(
     out: Path,
     reference: Run,
-    made: dict[str, Evaluation],
+    evaluations: dict[str, Evaluation],
     results: dict[str, Any],
 ) -> None:
     """Write ``evaluation.json``, ``curves.png`` and ``images.png``."""
@@ -208,20 +210,21 @@ def write_folder(
     from golddiff.system.pictures import save
 
     write_json(out / "evaluation.json", results)
-    curves = panels(made)
+    curves = panels(evaluations)
     if curves:
         save("out", draw_panels(curves), out / "curves.png")
-    save("out", _pictures(reference, made, results), out / "images.png")
+    save("out", _figure(reference, evaluations, results), out / "images.png")
     say(f"{out}: evaluation.json" + (", curves.png" if curves else "") + ", images.png")
 
 
-def _pictures(reference: Run, made: dict[str, Evaluation], results: dict[str, Any]) -> Any:
+def _figure(reference: Run, evaluations: dict[str, Evaluation], results: dict[str, Any]) -> Any:
+    """Images of each method and the oracle from the same noise, one row each."""
     from golddiff.figures.methods import Block, Made, draw_methods
     from golddiff.sampling import initial_noise
 
-    settings = next(iter(made.values())).settings
+    settings = next(iter(evaluations.values())).settings
     shown = min(SHOWN, settings.n)
-    rows = {METHODS[name].title: Made(e.images[:shown], e.seconds) for name, e in made.items()}
+    rows = {METHODS[m].title: Made(e.images[:shown], e.seconds) for m, e in evaluations.items()}
     seconds = reference.seconds / (settings.n * settings.steps)
     rows["oracle"] = Made(reference.images[:shown], seconds)
     noise = initial_noise(shown, tuple(reference.images.shape[1:]), settings.seed)

@@ -1,4 +1,4 @@
-"""``golddiff index``: build a store, here or in shards on a cluster."""
+"""``golddiff index``: build a store on this machine, or in shards on a cluster."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class _IndexOptions:
     source: str = argument(
-        "A folder of images, a parquet, zip, npz, npy, idx or CIFAR file, a built-in "
-        "(digits, moons, patches), the name of a dataset on the Hugging Face hub, or a store.",
+        "A folder of images; a parquet, zip, npz, npy, idx or CIFAR file; a built-in set "
+        "(digits, moons, patches); the name of a dataset on the Hugging Face hub; or a store.",
     )
-    out: Path = argument("The folder to make.")
+    out: Path = argument("The folder to create for the store.")
     reading: ReadingOptions = field(default_factory=ReadingOptions)
-    seed: int = option("Of moons and patches.", 0, panel=ADVANCED)
-    overwrite: bool = option("Replace a store that is there already.", False)
+    seed: int = option("Seed of the built-in sets moons and patches.", 0, panel=ADVANCED)
+    overwrite: bool = option("Replace an existing store.", False)
     cluster: Cluster = None
     shards: int | None = option(
-        "With --cluster: how many shards; default one for each million images. A build that "
-        "was interrupted goes on with those that are missing.",
+        "With --cluster: number of shards; default: one per million images. An interrupted "
+        "build continues with the missing shards.",
         None,
         panel=ADVANCED,
     )
@@ -41,7 +41,7 @@ class _IndexOptions:
 
 @command
 def index(options: _IndexOptions) -> None:
-    """Build a store: read a training set once, keep it as one folder ready for sampling.
+    """Build a store: read a training set once and save it as a folder, ready for sampling.
 
     For example:
 
@@ -55,7 +55,7 @@ def index(options: _IndexOptions) -> None:
     """
     if options.shards is not None and options.cluster is None:
         raise ArgumentError("shards: applies to --cluster only")
-    build = _here if options.cluster is None else _on_cluster
+    build = _build_locally if options.cluster is None else _build_on_cluster
     start = time.perf_counter()
     line, skipped, figures = build(options)
     seconds = time.perf_counter() - start
@@ -66,8 +66,8 @@ def index(options: _IndexOptions) -> None:
     write_json(options.json, {**figures, "seconds": seconds, "skipped_images": names})
 
 
-def _here(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
-    """What was built in a line, what was left out, and the figures."""
+def _build_locally(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
+    """Build a store; returns a description, the skipped images and the results for JSON."""
     starting()
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
@@ -80,7 +80,8 @@ def _here(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     return describe(store), opened.skipped, summary(store)
 
 
-def _on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
+def _build_on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
+    """Build a sharded store; see :func:`_build_locally`."""
     from golddiff.cluster import build_shards
     from golddiff.cluster.listing import Listing
 
@@ -88,12 +89,12 @@ def _on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     reading = options.reading.source(options.seed, skip_bad=False)
     with waiting(JOINING):
         join(options.cluster)
-    with waiting("shards") as watch:
+    with waiting("building the shards") as watch:
         built = build_shards(
             options.source, options.out, options.shards, reading,
             overwrite=options.overwrite, progress=watch,
         )  # fmt: skip
-    before = f", {built.found:,} of them were there" if built.found else ""
+    before = f", {built.found:,} of them already built" if built.found else ""
     manifests = [Manifest.read(Path(path)) for path in Listing.of(options.out).paths]
     size = sum(manifest.bytes for manifest in manifests)
     line = (

@@ -1,4 +1,4 @@
-"""``golddiff info``: what is in a store."""
+"""``golddiff info``: show what is in a store."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ CLASSES_SHOWN = 20
 
 @dataclass(frozen=True)
 class _InfoOptions:
-    store: Path = argument("A folder that golddiff index made.")
+    store: Path = argument("A store made by golddiff index.")
     verify: bool = option("Read every file and compare its checksum.", False)
     json: JsonPath = None
 
 
 @command
 def info(options: _InfoOptions) -> None:
-    """Show what is in a store, and check that it is whole.
+    """Show what is in a store and check that it is complete.
 
     For example:
 
@@ -32,7 +32,7 @@ def info(options: _InfoOptions) -> None:
 
     store = ImageStore.open(options.store)
     if options.verify:
-        with waiting("checksums"):
+        with waiting("verifying checksums"):
             store.verify()
     say(describe(store))
     say(f"source: {store.manifest.source}")
@@ -42,11 +42,11 @@ def info(options: _InfoOptions) -> None:
             f"{label} {names[label]!r} {n:,}" if label < len(names) else f"{label} {n:,}"
             for label, n in list(store.class_counts.items())[:CLASSES_SHOWN]
         ]
-        left = len(store.classes) - len(shown)
-        more = f", and {left:,} more" if left else ""
+        hidden = len(store.classes) - len(shown)
+        more = f", and {hidden:,} more" if hidden else ""
         say(f"classes: {', '.join(shown)}{more}")
     if store.manifest.skipped:
-        say(f"left out while building: {store.manifest.skipped:,} that could not be read")
+        say(f"skipped when the store was built: {store.manifest.skipped:,} unreadable images")
     if options.verify:
         say(f"checksums: all {len(store.manifest.files)} files match")
     write_json(options.json, {**summary(store), "verified": options.verify})

@@ -1,4 +1,4 @@
-"""``golddiff novelty``: which pictures are new, and which copy a training image."""
+"""``golddiff novelty``: measure how new pictures are, and find copies of training images."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
     from golddiff.store.images import ImageStore
 
-MOST_VALUES = 2**28  # a gigabyte of float32
-REFERENCE = 500  # training images that sharpness and speckle are compared with
+MOST_VALUES = 2**28  # one gigabyte of float32
+REFERENCE = 500  # training images for the reference sharpness and speckle
 
 
 @dataclass(frozen=True)
 class _NoveltyOptions:
-    pictures: str = argument("Pictures of any model: one, a folder, .npz, .npy, .zip, .parquet.")
-    store: str = argument("What it was trained on: a store, or what golddiff index reads.")
+    pictures: str = argument("A model's pictures: a file, folder, .npz, .npy, .zip or .parquet.")
+    store: str = argument("The model's training images: a store or a source of golddiff index.")
     size: Size = None
     out: Path | None = option(
-        "A web page: each picture beside its nearest training image.", None, metavar="PATH.html"
+        "Web page of each picture beside its nearest training image.", None, metavar="PATH.html"
     )
     json: JsonPath = None
 
 
 @command
 def novelty(options: _NoveltyOptions) -> None:
-    """Say how new any model's pictures are: their nearest training images, novelty, copies.
+    """Measure how new any model's pictures are, and find copies of training images.
 
-    Novelty is the distance to the nearest training image over the distance that a training image
-    has to its nearest other one: 0 is a copy, 1 as new as another picture of the same kind. A copy
-    is at most a third as far from the nearest as from the second nearest (Yoon et al. 2023).
+    Novelty is the distance to the nearest training image over the usual distance between nearest
+    training images: 0 is an exact copy, 1 is as new as another picture of the same kind. A copy is
+    at most a third as far from its nearest training image as from the second (Yoon et al. 2023).
 
     For example:
 
@@ -57,31 +57,31 @@ def novelty(options: _NoveltyOptions) -> None:
     from golddiff.sources import resolved
     from golddiff.store.novelty import novelty as novelty_of
 
-    pictures = resolved(options.pictures)  # or it is refused before a store is built
+    pictures = resolved(options.pictures)  # raises for bad input before a store is built
     is_store = (Path(options.store) / "manifest.json").is_file()
-    named = {"store" if is_store else "data": options.store}
-    training = TrainingImages(**named, reading=ReadingOptions(size=options.size))
+    source = {"store" if is_store else "data": options.store}
+    training = TrainingImages(**source, reading=ReadingOptions(size=options.size))
     training.check()
     opened = training.open()
     with waiting("reading pictures") as watch:
         images, names = _read(pictures, opened, watch)
-    with waiting("looking for the nearest training images") as watch:
-        found = novelty_of(images, opened, watch)
-    with waiting("sharpness and speckle"):
-        look = _look(images, opened)
+    with waiting("finding the nearest training images") as watch:
+        result = novelty_of(images, opened, watch)
+    with waiting("measuring sharpness and speckle"):
+        quality = _sharpness_and_speckle(images, opened)
     figures: dict[str, Any] = {
         "pictures": len(images),
         "training_images": opened.n,
-        "mean_novelty": float(found.novelty.mean()),
-        "copies": int(found.copies.sum()),
-        "share_of_copies": float(found.copies.double().mean()),
-        "spacing": found.spacing,
-        **look,
-        "novelty": found.novelty.tolist(),
+        "mean_novelty": float(result.novelty.mean()),
+        "copies": int(result.copies.sum()),
+        "share_of_copies": float(result.copies.double().mean()),
+        "spacing": result.spacing,
+        **quality,
+        "novelty": result.novelty.tolist(),
         "files": names or None,
-        "nearest": found.nearest.tolist(),
-        "nearest_files": found.files,
-        "copied": found.copies.tolist(),
+        "nearest": result.nearest.tolist(),
+        "nearest_files": result.files,
+        "copied": result.copies.tolist(),
     }
     say(
         f"novelty {figures['mean_novelty']:.2f} on average; {figures['copies']:,} of "
@@ -89,18 +89,19 @@ def novelty(options: _NoveltyOptions) -> None:
         "training images"
     )
     if figures["sharpness"] is not None:
-        say(f"sharpness {figures['sharpness']:.2f}, speckle {figures['speckle']:.2f} (the data: 1)")
+        sharpness, speckle = figures["sharpness"], figures["speckle"]
+        say(f"sharpness {sharpness:.2f}, speckle {speckle:.2f} (training images: 1)")
     if out is not None:
         with waiting("writing the page"):
-            write_novelty_report(found, images, opened, out, names)
-        say(f"{out}: the pictures, those least new first, beside their nearest training images")
+            write_novelty_report(result, images, opened, out, names)
+        say(f"{out}: the pictures, least new first, beside their nearest training images")
     write_json(options.json, figures)
 
 
 def _read(
     pictures: Any, store: ImageStore, watch: Callable[[int, int], None]
 ) -> tuple[torch.Tensor, list[str]]:
-    """The pictures as the store's images are (size, channels, scale), and their files if any."""
+    """The pictures in the store's size, channels and value range, and their file names if any."""
     import numpy as np
     import torch
 
@@ -108,11 +109,11 @@ def _read(
 
     square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
     size, channels = (store.shape[1], store.shape[0]) if square else (None, None)
-    named = _listed(pictures) if isinstance(pictures, Path) else pictures
+    paths = _without_grid(pictures) if isinstance(pictures, Path) else pictures
     try:
-        source = open_source(named, size=size, channels=channels, skip_bad=True)
-    except ArgumentError:  # float arrays are taken as they are
-        source = open_source(named, skip_bad=True)
+        source = open_source(paths, size=size, channels=channels, skip_bad=True)
+    except ArgumentError:  # float arrays cannot be resized
+        source = open_source(paths, skip_bad=True)
     parts, most, what = [], MOST_VALUES // store.d, source.info.description
     for batch in source.batches(256):
         values = batch.pixels.astype(np.float32)
@@ -121,18 +122,18 @@ def _read(
         watch(done, getattr(source, "total", done))
         if done > most:
             raise ArgumentError(
-                f"pictures: {what} holds more than {most:,} of this shape, the most at a time"
+                f"pictures: {what} holds more than {most:,} pictures, the limit at this size"
             )
     say(*source.skipped.lines())
     if not parts:
-        raise ArgumentError(f"pictures: {what} holds none that can be read")
+        raise ArgumentError(f"pictures: {what} holds no readable pictures")
     images = torch.from_numpy(np.concatenate(parts))
     names = [os.path.basename(n) for n in source.names]
     return images, names if len(names) == len(images) else []
 
 
-def _listed(folder: Path) -> Path | list[Path]:
-    """One picture; a folder's, but for the grid that ``golddiff sample --out FOLDER`` adds."""
+def _without_grid(folder: Path) -> Path | list[Path]:
+    """The pictures of a path, without the grid.png that ``golddiff sample --out FOLDER`` adds."""
     from golddiff.sources.decode import EXTENSIONS
 
     grid = folder / "grid.png"
@@ -143,7 +144,7 @@ def _listed(folder: Path) -> Path | list[Path]:
     return [p for p in sorted(folder.iterdir()) if p.suffix.lower() in PICTURES and p != grid]
 
 
-def _look(images: torch.Tensor, store: ImageStore) -> dict[str, float | None]:
+def _sharpness_and_speckle(images: torch.Tensor, store: ImageStore) -> dict[str, float | None]:
     import math
 
     import numpy as np
@@ -152,8 +153,8 @@ def _look(images: torch.Tensor, store: ImageStore) -> dict[str, float | None]:
 
     if len(store.shape) != 3 or min(store.shape[1:]) < 3:
         return {"sharpness": None, "speckle": None}
-    spread = np.unique(np.linspace(0, store.n - 1, REFERENCE).astype(np.int64))
-    reference = store.images(spread)
+    rows = np.unique(np.linspace(0, store.n - 1, REFERENCE).astype(np.int64))
+    reference = store.images(rows)
     measured = {
         "sharpness": metrics.sharpness(images, reference),
         "speckle": metrics.speckle(images, reference),

@@ -1,4 +1,4 @@
-"""The options that several commands share, each stated once, and the groups they come in."""
+"""Options and groups of options that several commands share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_THREADS = 1024
 
 
 def advanced(help: str, *names: str, **more: Any) -> Any:
-    """An option of the second panel of a command's help."""
+    """An option in the "Advanced" panel of a command's help."""
     return typer.Option(*names, help=help, rich_help_panel=ADVANCED, **more)
 
 
@@ -40,101 +40,101 @@ def _writable_json(path: Path | None) -> Path | None:
 JsonPath = Annotated[
     Path | None,
     typer.Option(
-        "--json", help="Write settings and figures to this file.", metavar="PATH",
+        "--json", help="Write the settings and results to this JSON file.", metavar="PATH",
         callback=_writable_json,
     ),
 ]  # fmt: skip
 MethodName = Annotated[
     str,
     typer.Option(
-        help=", ".join(METHODS) + ".",
-        callback=lambda given: given and method_named(given),
+        help="Method: " + ", ".join(METHODS) + ".",
+        callback=lambda name: name and method_named(name),
         metavar="NAME",
     ),
 ]
-Steps = Annotated[int, typer.Option(help="Denoising steps, 1 to 1000.")]
-Seed = Annotated[int, typer.Option(help="Of the starting noise and the random picks.")]
-SamplerName = Annotated[str, advanced("ddim or heun.")]
+Steps = Annotated[int, typer.Option(help="Number of denoising steps, 1 to 1000.")]
+Seed = Annotated[int, typer.Option(help="Seed of the starting noise and of random subsets.")]
+SamplerName = Annotated[str, advanced("Sampler: ddim or heun.")]
 Labels = Annotated[
     str | None,
-    typer.Option(help="Only these classes, by number or name: one (3), or several in turn (0,1)."),
+    typer.Option(help="Classes to use, by number or name: one (3), or several in turn (0,1)."),
 ]
-BatchSize = Annotated[int, advanced("Images denoised together.", "--batch-size", "--batch")]
+BatchSize = Annotated[int, advanced("Number of images per batch.", "--batch-size", "--batch")]
 Threads = Annotated[
     int | None,
     advanced(
-        "Threads to use; default: all cores.", show_default=False, max=MOST_THREADS,
-        callback=lambda given: None if given is None else check_count("threads", given),
+        "Number of threads; default: all cores.", show_default=False, max=MOST_THREADS,
+        callback=lambda count: None if count is None else check_count("threads", count),
     ),
 ]  # fmt: skip
 Cluster = Annotated[
     str | None,
     advanced(
-        "Work on a Ray cluster: host:port of its head, auto for one that runs here, or local to "
-        "start one of this machine's cores.",
+        "Run on a Ray cluster: host:port of its head node, auto for one running on this machine, "
+        "or local to start one on this machine's cores.",
         metavar="ADDRESS", show_default=False,
     ),
 ]  # fmt: skip
 
 Size = Annotated[
     int | None,
-    typer.Option(help="Scale the shorter side of each image to this and crop the middle square."),
+    typer.Option(help="Scale each image's shorter side to this size; crop the central square."),
 ]
 Limit = Annotated[int | None, advanced("Read at most this many images.")]
 
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """How a training set is read."""
+    """Options for reading a training set."""
 
     size: Size = None
     limit: Limit = None
     channels: int | None = option(
-        "1 (grey) or 3 (RGB); default: as the images are.", None, panel=ADVANCED
+        "Convert to 1 (grey) or 3 (RGB) channels; default: unchanged.", None, panel=ADVANCED
     )
     split: str | None = option(
-        "The part to read, where the source has parts; default train.", None, panel=ADVANCED
+        "The split to read, if the source has splits; default train.", None, panel=ADVANCED
     )
     column: str | None = option(
-        "The column (of a table) or array (of a .npz) that holds the images.", None, panel=ADVANCED
+        "The table column or .npz array that holds the images.", None, panel=ADVANCED
     )
     label_column: str | None = option(
-        "The column or array that holds the class labels.", None, panel=ADVANCED
+        "The table column or .npz array that holds the class labels.", None, panel=ADVANCED
     )
     skip_bad: bool | None = option(
-        "Leave out images that cannot be read, and say which; or stop at the first. Default: "
-        "golddiff index stops, golddiff sample goes on.",
+        "Skip unreadable images and list them, or stop at the first one. Default: golddiff index "
+        "stops, other commands skip.",
         None,
         panel=ADVANCED,
         names=("--skip-bad/--no-skip-bad",),
     )
 
     def source(self, seed: int = 0, *, skip_bad: bool) -> SourceOptions:
-        """The same as the readers have it; ``skip_bad`` where it is not given."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        return SourceOptions(**{"skip_bad": skip_bad, **given}, seed=seed)
+        """The same options for the readers; ``skip_bad`` is the default of that option."""
+        options = {name: value for name, value in vars(self).items() if value is not None}
+        return SourceOptions(**{"skip_bad": skip_bad, **options}, seed=seed)
 
     def refuse_for_store(self) -> None:
-        """Raise where one of them is given for a store."""
+        """Raise if any option is set, because none applies to a store."""
         for name, value in vars(self).items():
             if value is not None:
-                raise ArgumentError(f"{name}: does not apply to a store, which was read already")
+                raise ArgumentError(f"{name}: does not apply to a store, which is already built")
 
 
 @dataclass(frozen=True)
 class TrainingImages:
-    """What a command takes its training images from: ``--data`` or ``--store``."""
+    """The training images of a command: ``--data`` or ``--store``."""
 
     data: str | None = option(
-        "Training images: folder, file, built-in (digits, moons, patches) or hub name. "
-        "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff).",
+        "Training images: a folder, file, built-in set (digits, moons, patches) or dataset on the "
+        "Hugging Face hub. Read once, then cached ($GOLDDIFF_CACHE, ~/.cache/golddiff).",
         None,
     )
-    store: str | None = option("A store that golddiff index made, instead of --data.", None)
+    store: str | None = option("A store made by golddiff index, instead of --data.", None)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def check(self) -> None:
-        """What can be checked before a store is opened or built."""
+        """Check the options without opening or building a store."""
         if self.store is None:
             return
         if self.data is not None:
@@ -142,7 +142,7 @@ class TrainingImages:
         self.reading.refuse_for_store()
 
     def open(self, needed: Callable[[int, int], float] | None = None) -> ImageStore:
-        """The store; ``needed`` as of :func:`golddiff.store.cache.cached_store`."""
+        """Open or build the store; see ``needed`` of :func:`golddiff.store.cache.cached_store`."""
         from golddiff.store.images import ImageStore
 
         if self.store is not None:
@@ -153,21 +153,20 @@ class TrainingImages:
 
 def check_outputs(
     images: TrainingImages,
-    brought: Sequence[Path | None],
+    inputs: Sequence[Path | None],
     out: Path,
     json: Path | None,
     explain: Path | None,
     trajectory: Path | None = None,
 ) -> None:
-    """Raise where a run could not write what it is asked for, or would write one file twice.
+    """Raise if an output is unwritable, a duplicate, one of ``inputs`` or in the folder of --data.
 
-    Or over a picture that was ``brought``, or into the folder of its training images, which would
-    be other ones the next time.
+    An output in the folder of the training images would be a training image of the next run.
     """
     data = images.data and os.path.expanduser(images.data)
     folder = _real(Path(data)) if data and is_path(data) else None
-    given = [_real(path) for path in brought if path is not None]
-    numbered = [path.parent for path in given if path.stem.isdigit()]
+    read = [_real(path) for path in inputs if path is not None]
+    numbered = [path.parent for path in read if path.stem.isdigit()]
     outputs = {
         "out": (out if out.suffix else out / "grid.png", (*PICTURES, ".npz")),
         "trajectory": (trajectory, PICTURES),
@@ -179,15 +178,15 @@ def check_outputs(
         if path is None:
             continue
         check_writable(name, path, endings)
-        place = _real(path)
-        other = seen.setdefault(place, name)
+        target = _real(path)
+        other = seen.setdefault(target, name)
         if other != name:
-            raise ArgumentError(f"{name}: {path} is also what --{other} writes")
-        if folder in place.parents:
-            raise ArgumentError(f"{name}: {path} would lie among the images of --data")
-        if place in given or (name == "out" and not out.suffix and place.parent in numbered):
-            raise ArgumentError(f"{name}: {path} would replace a picture that is read")
+            raise ArgumentError(f"{name}: {path} is also the file of --{other}")
+        if folder in target.parents:
+            raise ArgumentError(f"{name}: {path} is in the folder of --data")
+        if target in read or (name == "out" and not out.suffix and target.parent in numbered):
+            raise ArgumentError(f"{name}: {path} would overwrite an input picture")
 
 
 def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # Path.resolve raises where links lead round
+    return Path(os.path.realpath(path))  # Path.resolve raises on cyclic links

@@ -1,4 +1,4 @@
-"""Option values that are richer than a number: sizes, patch sizes and labels."""
+"""Parsers of option values: sizes, lists of numbers, patch sizes and labels."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PatchSizes = int | str | tuple[tuple[float, int], ...]
 
 
 def parse_size(name: str, text: str) -> int | float:
-    """A whole number is a count, anything else ('0.05', '1/20') a fraction."""
+    """An int for a whole number (a count), a float for a fraction ('0.05', '1/20')."""
     try:
         if "/" in text:
-            above, below = text.split("/")
-            return float(above) / float(below)
+            numerator, denominator = text.split("/")
+            return float(numerator) / float(denominator)
         return int(text) if text.strip().lstrip("+-").isdigit() else float(text)
     except (ValueError, ZeroDivisionError):
         raise ArgumentError(
@@ -28,28 +28,28 @@ def parse_size(name: str, text: str) -> int | float:
 
 
 def parse_numbers(name: str, text: str) -> tuple[float, ...]:
-    """Numbers with commas between."""
+    """Comma-separated numbers."""
     try:
         return tuple(float(word) for word in text.split(","))
     except ValueError:
-        raise ArgumentError(f"{name}: got {text!r}, expected numbers with commas between") from None
+        raise ArgumentError(f"{name}: got {text!r}, expected comma-separated numbers") from None
 
 
 def parse_whole_numbers(name: str, text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between."""
+    """Comma-separated whole numbers."""
     try:
         return tuple(int(word) for word in text.split(","))
     except ValueError:
         raise ArgumentError(
-            f"{name}: got {text!r}, expected whole numbers with commas between (1,2,2)"
+            f"{name}: got {text!r}, expected comma-separated whole numbers (1,2,2)"
         ) from None
 
 
 def parse_patch_size(name: str, text: str) -> PatchSizes:
-    """An odd number, the name of a calibration, or the pairs of ``golddiff oracle patch-sizes``.
+    """A number, a calibration's name, or pairs (sigma, size) from ``golddiff oracle patch-sizes``.
 
     Raises:
-        ArgumentError: a JSON file that is not there or holds no pairs (sigma, size).
+        ArgumentError: a JSON file is missing or holds no pairs (sigma, size).
     """
     if not text.endswith(".json"):
         return int(text) if text.lstrip("+-").isdigit() else text
@@ -58,15 +58,15 @@ def parse_patch_size(name: str, text: str) -> PatchSizes:
         return tuple((float(sigma), size) for sigma, size in pairs)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ArgumentError(
-            f"{name}: {text} is not what golddiff oracle patch-sizes --json writes "
+            f"{name}: got {text}, expected a file of golddiff oracle patch-sizes --json "
             f"({type(error).__name__})"
         ) from None
 
 
 def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | None:
-    """The class of each of ``n`` images: one class for all, or several in turn.
+    """The classes of ``n`` images from comma-separated class indices or names, used in turn.
 
-    They are indices, or names that are not numbers, with commas between; None for none.
+    None if ``text`` is None. A class name that is a number is read as an index.
     """
     if text is None:
         return None
@@ -83,6 +83,6 @@ def _class_index(word: str, store: ImageStore) -> int:
     if word not in names:
         known = f" or a name ({', '.join(names[:8])}, ...)" if names else ""
         raise ArgumentError(
-            f"labels: got {word!r}, expected a class index{known}; several with commas between"
+            f"labels: got {word!r}, expected a class index{known}, or a comma-separated list"
         )
     return names.index(word)

@@ -1,4 +1,4 @@
-"""``golddiff prepare``: make beforehand what a first run would wait for."""
+"""``golddiff prepare``: compute ahead of time what the first run would compute."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from golddiff.system.units import byte_size, duration
 
 @dataclass(frozen=True)
 class _PrepareOptions:
-    store: Path = argument("A folder that golddiff index made.")
+    store: Path = argument("A store made by golddiff index.")
     method: MethodName = DEFAULT_METHOD
     steps: Steps = 10
     sampler: SamplerName = "ddim"
     sigmas: tuple[float, ...] | None = option(
-        "These noise levels, with commas between, instead of those of --steps and --sampler.", None
+        "Comma-separated noise levels, instead of those of --steps and --sampler.", None
     )
     labels: str | None = option(
-        "Classes of the runs to come, with commas between; default: all images together.", None
+        "Comma-separated classes to prepare for; default: all images together.", None
     )
-    verbose: bool = option("Say what was chosen at each noise level, and by what.", False)
+    verbose: bool = option("Describe the subset chosen at each noise level.", False)
     json: JsonPath = None
     threads: Threads = None
     settings: MethodSettings = field(default_factory=MethodSettings)
@@ -39,11 +39,10 @@ class _PrepareOptions:
 
 @command
 def prepare(options: _PrepareOptions) -> None:
-    """Make what a first run would wait for: covariance, masks, the index of large sets, kernels.
+    """Compute ahead of time what a first run needs: covariance, masks, index, compiled kernels.
 
-    It takes a step at each noise level; what a method finds out so is kept in the store's folder.
-    With the method's options and the steps of the runs to come. What is there already is left as
-    it is.
+    Takes one step at each noise level and saves the results in the store's folder, without changing
+    files already there. Give the same method, settings and steps as the later runs.
 
     For example:
 
@@ -66,13 +65,13 @@ def prepare(options: _PrepareOptions) -> None:
     check_writable("store", store.path / "manifest.json")
     classes: list[int | None] = [None]
     if options.labels is not None:
-        every = parse_labels(options.labels, store, options.labels.count(",") + 1)
-        classes = [*dict.fromkeys(every or ())]
-    before = _kept(store.path)
+        labels = parse_labels(options.labels, store, options.labels.count(",") + 1)
+        classes = [*dict.fromkeys(labels or ())]
+    before = _file_sizes(store.path)
     denoiser = create_with_bars(method, store, settings)
-    with counting("noise levels", len(classes) * len(levels)) as on_level:
+    with counting("preparing noise levels", len(classes) * len(levels)) as on_level:
         take_steps(denoiser, levels, classes, lambda: on_level(1))
-    made = {name: size for name, size in _kept(store.path).items() if name not in before}
+    made = {name: size for name, size in _file_sizes(store.path).items() if name not in before}
     seconds = time.perf_counter() - start
     say(describe(store))
     say(
@@ -97,13 +96,13 @@ def _levels(options: _PrepareOptions) -> list[float]:
     if options.sigmas is None:
         check_settings(1, options.steps, options.sampler, 0)
         return noise_levels(options.steps, options.sampler)
-    usual = (_PrepareOptions.steps, _PrepareOptions.sampler)
-    if (options.steps, options.sampler) != usual:
-        raise ArgumentError("sigmas: gives the noise levels itself, without --steps and --sampler")
+    defaults = (_PrepareOptions.steps, _PrepareOptions.sampler)
+    if (options.steps, options.sampler) != defaults:
+        raise ArgumentError("sigmas: replaces --steps and --sampler; give one or the other")
     return checked_levels(sorted(options.sigmas, reverse=True))
 
 
-def _kept(folder: Path) -> dict[str, int]:
-    """Bytes of each file in a folder, by its name there."""
+def _file_sizes(folder: Path) -> dict[str, int]:
+    """Bytes of each file in a folder, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}

@@ -1,4 +1,4 @@
-"""``golddiff restore``: fill holes, upscale, colour or sharpen a picture from one's own others."""
+"""``golddiff restore``: fill holes, upscale, colour or deblur a picture from training images."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
-GREY = slice(32, 224)  # of 0 to 255: a mask has it along soft edges, a photograph all over
-MOST_GREY = 0.5
-WHITE_OR_BLACK = [0] * 128 + [255] * 128  # what a grey, 0 to 255, becomes
+GREY = slice(32, 224)  # grey values of 0 to 255: a mask has few, at soft edges; a photograph many
+MOST_GREY = 0.5  # largest share of grey pixels in a mask
+WHITE_OR_BLACK = [0] * 128 + [255] * 128  # lookup table that rounds grey to white or black
 
 
 @dataclass(frozen=True)
@@ -35,44 +35,44 @@ class _RestoreOptions:
     picture: Path = argument("The picture to restore.")
     images: TrainingImages = field(default_factory=TrainingImages)
     hole: tuple[int, ...] | None = option(
-        "What is missing: left, top, width, height in pixels.", None, metavar="X,Y,W,H"
+        "Fill this rectangle: left, top, width, height in pixels.", None, metavar="X,Y,W,H"
     )
-    mask: Path | None = option("What is missing: a picture of the same size, white there.", None)
-    upscale: int | None = option("The picture is so many times too small.", None, min=2, max=8)
-    colours: bool = option("The picture has lost them.", False)
+    mask: Path | None = option("Fill the white area of this mask, of the picture's size.", None)
+    upscale: int | None = option("Enlarge the picture by this factor.", None, min=2, max=8)
+    colours: bool = option("Colour a grey picture.", False)
     deblur: float | None = option(
-        "The picture is blurred: a Gaussian's width, in pixels of a result.",
+        "Remove a Gaussian blur of this standard deviation, in pixels of the result.",
         None,
         min=0.01,
         max=100,
     )
-    n: int = option("How many restorations.", 4)
+    n: int = option("Number of restorations.", 4)
     noise: float | None = option(
-        "Standard deviation of the picture's noise; white is 1, black -1. Default: judged "
+        "Standard deviation of the picture's noise (white is 1, black -1); default: estimated "
         "from the picture.",
         None,
         min=0.0,
     )
     softness: float | None = option(
-        "How freely to depart from what fits best; default 0.07.", None, min=0.0
+        "Allowed misfit of training images; larger mixes more. Default 0.07.", None, min=0.0
     )
-    method: str = option(", ".join(RESTORABLE) + ".", DEFAULT_METHOD, metavar="NAME")
+    method: str = option("Method: " + ", ".join(RESTORABLE) + ".", DEFAULT_METHOD, metavar="NAME")
     steps: Steps = 10
     seed: Seed = 0
     out: Path = option(
-        "What is known, restorations, their mean, where they differ: .png, .jpg, .webp; "
-        ".npz for arrays; a folder for each restoration by itself.",
+        "Output: a .png, .jpg or .webp picture of the known part, the restorations, their mean and "
+        "their differences; .npz for arrays; or a folder, one file per restoration.",
         Path("restored.png"),
     )
     explain: Path | None = option(
-        "A web page with the pictures behind each restoration.", None, metavar="PATH.html"
+        "Write a web page with the sources of each restoration.", None, metavar="PATH.html"
     )
     json: JsonPath = None
 
 
 @command
 def restore(options: _RestoreOptions) -> None:
-    """Restore a picture from your own others: holes, size, colours, sharpness. No training.
+    """Restore a picture from your own images: fill holes, upscale, colour or deblur. No training.
 
     For example:
 
@@ -84,7 +84,7 @@ def restore(options: _RestoreOptions) -> None:
 
       golddiff restore grey.png --data photos/ --size 64 --colours
 
-    Without a hole or mask, what was erased of the picture (transparent pixels) is filled.
+    Without --hole or --mask, the transparent pixels of the picture are filled.
     """
     job = options
     _check(job)
@@ -97,19 +97,19 @@ def restore(options: _RestoreOptions) -> None:
 
     image = read_picture("picture", job.picture)
     missing = _missing(job, image)
-    if not job.colours and all(one is None for one in (missing, job.upscale, job.deblur)):
+    if not job.colours and all(part is None for part in (missing, job.upscale, job.deblur)):
         raise ArgumentError(
-            "hole: say what the picture lost: --hole, --mask, --upscale, --colours or --deblur, or "
-            "erase it (a PNG that is transparent there)"
+            "hole: got nothing to restore, expected --hole, --mask, --upscale, --colours, --deblur "
+            "or a picture with transparent pixels"
         )
     opened = job.images.open()
     y, operator = known_of(
         image, opened.shape, missing=missing, upscale=job.upscale or 1,
         colours=job.colours, blur=job.deblur,
     )  # fmt: skip
-    noise = _judged(opened, operator, y) if job.noise is None else job.noise
+    noise = _estimated_noise(opened, operator, y) if job.noise is None else job.noise
     denoiser: Denoiser
-    if job.method == DEFAULT_METHOD:  # whose masks and golden subsets are not for restoring
+    if job.method == DEFAULT_METHOD:  # its masks and golden subsets do not suit restoration
         make_covariance(job.method, opened, MethodSettings())
         denoiser = for_restoring(opened)
     else:
@@ -126,30 +126,30 @@ def restore(options: _RestoreOptions) -> None:
         settings = {"restored": job.picture, "noise": noise, "softness": softness}
         with waiting("explaining the pictures"):
             write_report(samples, denoiser, job.explain, settings=settings)
-        say(f"{job.explain}: the pictures behind every restoration")
+        say(f"{job.explain}: the sources of every restoration")
     say(f"{job.out}: {_write(job, samples, y, operator)}")
-    told = _told(job, samples, opened.n)
+    spread_and_novelty = _report(job, samples, opened.n)
     figures = {
         "golddiff": __version__, "store": summary(opened), "picture": str(job.picture),
         "hole": job.hole, "mask": None if job.mask is None else str(job.mask),
         "upscale": job.upscale, "colours": job.colours, "deblur": job.deblur,
         "n": job.n, "steps": job.steps, "seed": job.seed,
         "method": job.method, "noise": noise, "softness": softness,
-        "training_images": opened.n, **told, "out": str(job.out),
+        "training_images": opened.n, **spread_and_novelty, "out": str(job.out),
     }  # fmt: skip
     write_json(job.json, figures)
 
 
-def _judged(opened: ImageStore, operator: LinearOperator, y: torch.Tensor) -> float:
-    """The noise of a picture, and a line about it."""
+def _estimated_noise(opened: ImageStore, operator: LinearOperator, y: torch.Tensor) -> float:
+    """Estimate a picture's noise and print it."""
     from golddiff.estimators.noise_level import judged_noise
 
-    with waiting("judging the picture's noise"):
+    with waiting("estimating the picture's noise"):
         noise, least = judged_noise(opened, operator, y[None])
     say(
-        f"noise {noise:.2g}, judged from the picture; give --noise if you know it"
+        f"noise {noise:.2g}, estimated from the picture; give --noise if you know it"
         if noise
-        else f"no noise seen; below {least:.2g} it cannot be told from texture (--noise)"
+        else f"no noise found; noise below {least:.2g} looks like texture (give --noise)"
     )
     return noise
 
@@ -157,59 +157,59 @@ def _judged(opened: ImageStore, operator: LinearOperator, y: torch.Tensor) -> fl
 def _write(
     job: _RestoreOptions, samples: Samples, y: torch.Tensor, operator: LinearOperator
 ) -> str:
-    """Write the restorations, and say what was written."""
+    """Write the restorations; the returned text lists what was written."""
     import torch
 
     from golddiff.estimators.measurement import pictures_of
     from golddiff.system.pictures import save
 
-    made = "one restoration" if job.n == 1 else f"{job.n} restorations"
+    count = "one restoration" if job.n == 1 else f"{job.n} restorations"
     if job.out.suffix.lower() not in PICTURES:
         samples.save(job.out, "out")
-        return made
+        return count
     pictures = pictures_of(samples.images, y, operator)
     shown = replace(samples, images=torch.stack(list(pictures.values())))
     save("out", shown.grid(columns=len(shown)), job.out, samples.about)
-    return ", ".join(["what is known", made, *list(pictures)[job.n + 1 :]])
+    return ", ".join(["what is known", count, *list(pictures)[job.n + 1 :]])
 
 
-def _told(job: _RestoreOptions, samples: Samples, of: int) -> dict[str, Any]:
-    """Say how far restorations differ, and from training images; the same as figures."""
+def _report(job: _RestoreOptions, samples: Samples, n_training: int) -> dict[str, Any]:
+    """Print the restorations' spread and novelty, and return both for JSON."""
     from golddiff.estimators.measurement import ALIKE
 
     spread = samples.images.std(dim=0, correction=0)
     most = float(spread.max())
     if job.n > 1:
         say(
-            f"all are alike: too few of {of:,} images fit what is known"
+            f"the restorations are alike: too few of {n_training:,} images fit what is known"
             if most < ALIKE
-            else f"they differ by up to {most:.2f} (white to black is 2)"
+            else f"the restorations differ by up to {most:.2f} (white to black is 2)"
         )
-    found = samples.novelty if of > 1 else None
-    copies = 0 if found is None else int(found.copies.sum())
-    if found is not None:
-        say(found.about)
+    novelty = samples.novelty if n_training > 1 else None
+    copies = 0 if novelty is None else int(novelty.copies.sum())
+    if novelty is not None:
+        say(novelty.about)
     if copies:
         say(
-            f"{copies} of {job.n} copy a training image: of {of:,} images one fits what is "
-            "known by far the best; more images or more --softness help"
+            f"{copies} of {job.n} copy a training image: one of {n_training:,} images fits far "
+            "better than the others; more images or a higher --softness help"
         )
     return {
         "spread": float(spread.mean()), "copies": copies,
-        "novelty": None if found is None else found.novelty.tolist(),
-        "nearest": None if found is None else found.nearest.tolist(),
-        "nearest_files": None if found is None else found.files,
+        "novelty": None if novelty is None else novelty.novelty.tolist(),
+        "nearest": None if novelty is None else novelty.nearest.tolist(),
+        "nearest_files": None if novelty is None else novelty.files,
     }  # fmt: skip
 
 
 def _check(job: _RestoreOptions) -> None:
-    """What can be checked before a store is opened or built."""
+    """Check the options without opening or building a store."""
     for name, path in (("picture", job.picture), ("mask", job.mask)):
         if path is not None and not path.is_file():
-            raise ArgumentError(f"{name}: {path} is no file")
+            raise ArgumentError(f"{name}: {path} is not a file")
     job.images.check()
     if job.images.data is None and job.images.store is None:
-        raise ArgumentError("data: give --data or --store, one of them: what to restore from")
+        raise ArgumentError("data: got no training images, expected --data or --store")
     if job.hole is not None and job.mask is not None:
         raise ArgumentError("mask: give --hole or --mask, not both")
     if job.hole is not None and (len(job.hole) != 4 or min(job.hole) < 0 or 0 in job.hole[2:]):
@@ -217,7 +217,7 @@ def _check(job: _RestoreOptions) -> None:
         raise ArgumentError(f"hole: got {got}, expected left,top,width,height in pixels")
     if job.method not in RESTORABLE:
         raise ArgumentError(
-            f"method: got {job.method}, expected one with masks: {', '.join(RESTORABLE)}"
+            f"method: got {job.method}, expected a method with masks: {', '.join(RESTORABLE)}"
         )
     check_outputs(job.images, [job.picture, job.mask], job.out, job.json, job.explain)
     starting()
@@ -228,13 +228,13 @@ def _check(job: _RestoreOptions) -> None:
     for name, value in (("noise", job.noise), ("softness", job.softness)):
         check_not_negative(name, 0 if value is None else value)
     if job.noise == job.softness == 0:
-        raise ArgumentError("softness: got 0, and --noise 0; expected one of them above 0")
+        raise ArgumentError("softness: got 0 and --noise 0, expected one of them above 0")
 
 
 def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
-    """What is missing of a picture, in white, in its own sides; None: nothing.
+    """A mask of the picture's size, white where the picture is missing; None if nothing is.
 
-    Without hole or mask it is where the picture is transparent: ``image`` has it on white.
+    Without --hole or --mask the missing part is the transparent one, which ``image`` shows white.
     """
     from PIL import Image, ImageChops, ImageDraw
 
@@ -266,9 +266,9 @@ def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
     left, top, across, down = job.hole
     inside = left + across <= width and top + down <= height
     if not inside or (across, down) == (width, height):
-        what = "all of" if inside else "not inside"
+        relation = "all of" if inside else "not inside"
         raise ArgumentError(
-            f"hole: got {','.join(map(str, job.hole))}, which is {what} the picture's "
+            f"hole: got {','.join(map(str, job.hole))}, which is {relation} the picture's "
             f"{width} x {height} pixels"
         )
     mask = Image.new("L", (width, height))

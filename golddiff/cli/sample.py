@@ -1,4 +1,4 @@
-"""The options of ``golddiff sample``, and what it reports of a run."""
+"""The options and reports of ``golddiff sample``."""
 
 from __future__ import annotations
 
@@ -38,46 +38,47 @@ class SampleJob:
     images: TrainingImages = field(default_factory=TrainingImages)
     method: MethodName = DEFAULT_METHOD
     settings: MethodSettings = field(default_factory=MethodSettings)
-    n: int = option("How many images.", 16)
+    n: int = option("Number of images.", 16)
     steps: Steps = 10
     seed: Seed = 0
     labels: Labels = None
     start: Path | None = option(
-        "A picture to begin from, in place of pure noise.", None, metavar="PICTURE"
+        "Start from this picture with noise added, instead of pure noise.", None, metavar="PICTURE"
     )
-    strength: float = option("With --start: how much of it is noise, above 0 to 1.", 0.6)
+    strength: float = option("With --start: share of noise, above 0 to 1 (pure noise).", 0.6)
     out: Path = option(
-        "The picture: .png, .jpg or .webp; .npz for arrays; a folder for each image by itself too.",
+        "Output: a .png, .jpg or .webp grid; .npz for arrays; or a folder for the grid and one "
+        "file per image.",
         Path("grid.png"),
     )
     explain: Path | None = option(
-        "A web page that shows which training images each output is made of.",
+        "Write a web page with the training images behind each output.",
         None,
         metavar="PATH.html",
     )
     json: JsonPath = None
     trajectory: Path | None = option(
-        "A second picture: what each step predicts.", None, panel=ADVANCED
+        "Also write a picture of each step's prediction.", None, panel=ADVANCED
     )
     sampler: SamplerName = "ddim"
     batch_size: BatchSize = 64
     threads: Threads = None
     cluster: Cluster = None
     allow_missing: bool = option(
-        "With --cluster: go on without shards that cannot come back.", False, panel=ADVANCED
+        "With --cluster: continue without shards that are lost.", False, panel=ADVANCED
     )
 
 
 @dataclass(frozen=True)
 class SampleRun:
-    """What was asked for, and what came of it."""
+    """A finished run: its options, denoiser, images and times."""
 
     job: SampleJob
     denoiser: Denoiser
     labels: list[int] | None  # class of each image
     subsets: list[dict[str, Any]] | None  # see golden_subsets
     samples: Samples
-    ticks: list[float]  # seconds: when the run began, and when each step of each batch was done
+    ticks: list[float]  # times in seconds: the start, then the end of each step of each batch
 
     @property
     def store(self) -> ImageStore:
@@ -86,52 +87,52 @@ class SampleRun:
 
     @property
     def seconds(self) -> dict[str, Any]:
-        """In all, of an image and step, and of each step summed over batches."""
+        """Seconds in total, per image and step, and per step summed over batches."""
         steps = len(self.samples.sigmas)
-        each = [after - before for before, after in pairwise(self.ticks)]
+        durations = [after - before for before, after in pairwise(self.ticks)]
         return {
-            "total": sum(each),
-            "per_image_and_step": sum(each) / (self.job.n * steps),
-            "per_step": [sum(each[step::steps]) for step in range(steps)],
+            "total": sum(durations),
+            "per_image_and_step": sum(durations) / (self.job.n * steps),
+            "per_step": [sum(durations[step::steps]) for step in range(steps)],
         }
 
     def lines(self) -> list[str]:
-        """What the command says in the end."""
+        """The lines printed at the end of the command."""
         job, share, seconds = self.job, self.samples.share, self.seconds
         noun = ("point" if len(self.store.shape) == 1 else "image") + ("" if job.n == 1 else "s")
-        seen = f"only {share:.1%} of the training images were seen: shards are missing"
+        warning = f"only {share:.1%} of the training images were used: shards are missing"
         return [
-            *([seen] if share < 1 else []),
+            *([warning] if share < 1 else []),
             f"{job.out}: {job.n:,} {noun} by {job.method}, {duration(seconds['total'])}, "
-            f"{duration(seconds['per_image_and_step'])} an image and step",
+            f"{duration(seconds['per_image_and_step'])} per image and step",
             *(self._novelty_lines() if self.store.n > 1 else []),
         ]
 
     def _novelty_lines(self) -> list[str]:
-        """How new the outputs are, and what to do about copies."""
+        """The novelty of the outputs, and advice if some are copies."""
         from golddiff.estimators.dial import NOVELTY
 
-        job, found = self.job, self.samples.novelty
-        copies = int(found.copies.sum())
+        job, result = self.job, self.samples.novelty
+        copies = int(result.copies.sum())
         if not copies:
-            return [found.about]
-        asked = NOVELTY if job.settings.novelty is None else job.settings.novelty
-        cause, advice = f"novelty {asked:g}", f"try --novelty {NOVELTY if asked < NOVELTY else 1:g}"
+            return [result.about]
+        dial = NOVELTY if job.settings.novelty is None else job.settings.novelty
+        cause, advice = f"novelty {dial:g}", f"try --novelty {NOVELTY if dial < NOVELTY else 1:g}"
         if job.start is not None:
             cause = f"strength {job.strength:g}"
             advice = "a higher --strength keeps less of the picture"
         elif job.method != "recommended":
             cause, advice = job.method, f"try --method recommended --novelty {NOVELTY:g}"
-        elif asked == 1:
+        elif dial == 1:
             advice = "more training images help"
         return [
-            found.about,
+            result.about,
             f"{copies} of {job.n:,} {'outputs copy' if job.n > 1 else 'output copies'} a training "
             f"image: with {self.store.n:,} images and {cause} that is expected; {advice}",
         ]
 
     def figures(self) -> dict[str, Any]:
-        """The run for a JSON file."""
+        """The settings and results for a JSON file."""
         job, samples, start = self.job, self.samples, self.job.start
         return {
             "golddiff": __version__,
@@ -167,27 +168,27 @@ class SampleRun:
 
 
 def _novelty_figures(samples: Samples) -> dict[str, Any]:
-    found = samples.novelty
+    result = samples.novelty
     return {
-        "mean": float(found.novelty.mean()),
-        "spacing": found.spacing,
-        "each": found.novelty.tolist(),
-        "nearest": found.nearest.tolist(),
-        "nearest_files": found.files,
-        "distances": found.distances[:, 0].tolist(),
-        "copies": found.copies.tolist(),
+        "mean": float(result.novelty.mean()),
+        "spacing": result.spacing,
+        "each": result.novelty.tolist(),
+        "nearest": result.nearest.tolist(),
+        "nearest_files": result.files,
+        "distances": result.distances[:, 0].tolist(),
+        "copies": result.copies.tolist(),
     }
 
 
 def golden_subsets(
     denoiser: Denoiser, sigmas: list[float], labels: list[int] | None
 ) -> list[dict[str, Any]] | None:
-    """What the schedule screens (m) and keeps (k) at each step, one entry a class asked for.
+    """The schedule's candidates (m) and golden subset size (k) at each step, one entry per class.
 
-    None where the method has no golden subset.
+    None if the method has no golden subset.
 
     Raises:
-        ArgumentError: a subset larger than the images there are.
+        ArgumentError: a subset is larger than the number of images.
     """
     from golddiff.estimators.golden import GoldDiff
     from golddiff.estimators.network_like import NetworkLike
@@ -195,7 +196,7 @@ def golden_subsets(
     if isinstance(denoiser, NetworkLike):
         denoiser = denoiser.golden
     if not isinstance(denoiser, GoldDiff) or denoiser.estimates:
-        return None  # each query's size is its own
+        return None  # an adaptive subset has another size for each query
     entries: list[dict[str, Any]] = []
     for label in [None] if labels is None else dict.fromkeys(labels):
         images = denoiser.store.count_of(label)

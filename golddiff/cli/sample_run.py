@@ -1,4 +1,4 @@
-"""``golddiff sample``: check everything that can fail, sample, draw, report."""
+"""``golddiff sample``: check the options, sample, draw and report."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from golddiff.sampling import Samples
     from golddiff.store.images import ImageStore
 
-# What a run without --data is of: crops of two photographs, ready in seconds.
+# The training images without --data: crops of two photographs, ready in seconds.
 DEFAULT = TrainingImages("patches", reading=ReadingOptions(limit=1000))
 
 
 @command
 def sample(options: SampleJob) -> None:
-    """Generate images from noise, and draw them as one picture.
+    """Generate images from noise and draw them as one picture.
 
-    Of your images (--data or --store); without, of patches of two photographs.
+    The training images are yours (--data or --store), or by default patches of two photographs.
 
     For example:
 
@@ -62,9 +62,9 @@ def sample(options: SampleJob) -> None:
     picture = None if job.start is None else read_picture("start", job.start)
     store = _open(job)
     if job.explain is not None and len(store.shape) != 3:
-        raise ArgumentError("explain: shows images, and this training set holds points")
+        raise ArgumentError("explain: got a training set of points, expected images")
     if len(store.shape) == 1 and not job.out.suffix:
-        raise ArgumentError(f"out: got the folder {job.out}, but points are no pictures; name one")
+        raise ArgumentError(f"out: got the folder {job.out}, expected a file, for points")
     check_room(job.n, store.shape, 0 if job.trajectory is None else job.steps)
     labels = parse_labels(job.labels, store, job.n)
     image = None if picture is None else fitted(picture, store.shape)
@@ -79,8 +79,8 @@ def sample(options: SampleJob) -> None:
         _explain(run, job.explain)
     _draw(run)
     if store.n > 1:
-        with waiting("looking for the nearest training images"):
-            samples.novelty  # noqa: B018  kept there
+        with waiting("finding the nearest training images"):
+            samples.novelty  # noqa: B018  computes and caches it
     if job.trajectory is not None and samples.trajectory is not None:
         _draw_trajectory(run, samples.trajectory, job.trajectory)
     write_json(job.json, run.figures())
@@ -88,10 +88,10 @@ def sample(options: SampleJob) -> None:
 
 
 def _check(job: SampleJob) -> None:
-    """Everything that can be checked without opening or building a store."""
+    """Check the options without opening or building a store."""
     job.images.check()
     if job.cluster is not None and job.images.store is None:
-        raise ArgumentError("store: --cluster needs --store, what golddiff index --cluster made")
+        raise ArgumentError("store: --cluster needs a --store made by golddiff index --cluster")
     if job.allow_missing and job.cluster is None:
         raise ArgumentError("allow_missing: applies to --cluster only")
     check_method(job.method, job.settings)
@@ -110,13 +110,13 @@ def _check(job: SampleJob) -> None:
 def _check_explainable(job: SampleJob) -> None:
     if job.cluster is not None:
         raise ArgumentError(
-            "explain: the report reads every training image, and those of a cluster are not "
-            "here; golddiff.sample(..., attribution=True) finds the sources"
+            "explain: does not apply with --cluster, because the report needs the training images "
+            "on this machine; golddiff.sample(..., attribution=True) finds the sources"
         )
     if not METHODS[job.method].has_sources:
         raise ArgumentError(
-            f"explain: what {job.method} returns is not, or not all, a weighted sum of training "
-            "images, so there are no sources; choose another method, say --method recommended"
+            f"explain: {job.method} has no sources, because its output is not a weighted sum of "
+            "training images; expected another method, such as --method recommended"
         )
 
 
@@ -139,7 +139,7 @@ def _generate(
     levels: list[float],
     image: torch.Tensor | None,
 ) -> tuple[Samples, list[float]]:
-    """The images, and when the run began and each step was done."""
+    """The images, and the times of the start and of the end of each step."""
     from golddiff.sampling import sample
     from golddiff.system.parallel import use_threads
 
@@ -174,8 +174,8 @@ def _explain(run: SampleRun, path: Path) -> None:
         "labels": None if run.labels is None else ", ".join(map(str, dict.fromkeys(run.labels))),
     }
     with waiting("explaining the pictures"):
-        off = write_report(run.samples, run.denoiser, path, settings=settings)
-    say(f"{path}: sources of every output; weights summed again are within {off:.1g}")
+        error = write_report(run.samples, run.denoiser, path, settings=settings)
+    say(f"{path}: sources of every output; the weighted sums match within {error:.1g}")
 
 
 def _draw(run: SampleRun) -> None:

@@ -1,4 +1,4 @@
-"""``golddiff studio``: the page."""
+"""``golddiff studio``: serve the page."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class _StudioOptions:
     store: list[Path] | None = option(
-        "A store that golddiff index made; may come several times.", None
+        "A store made by golddiff index; repeat the option for several.", None
     )
     data: list[str] | None = option(
-        "Training images: folder, file, built-in (digits, patches) or hub name; may come "
-        "several times. Default digits.",
+        "Training images: a folder, file, built-in set (digits, patches) or dataset on the Hugging "
+        "Face hub; repeat the option for several. Default digits.",
         None,
     )
-    host: str = option("The address to listen on; 0.0.0.0 lets other machines in.", HOST)
-    port: int = option("0 for any that is free.", PORT)
+    host: str = option("Address to listen on; 0.0.0.0 gives other machines access.", HOST)
+    port: int = option("Port to listen on; 0 for any free port.", PORT)
     no_browser: bool = option("Do not open the page in a browser.", False)
     size: Size = None
     limit: Limit = None
@@ -41,7 +41,7 @@ class _StudioOptions:
 
 @command
 def studio(options: _StudioOptions) -> None:
-    """Watch every method denoise side by side, on a page that never leaves this machine.
+    """Watch all methods denoise side by side, on a web page served by this machine.
 
     For example:
 
@@ -56,14 +56,14 @@ def studio(options: _StudioOptions) -> None:
         raise ArgumentError("--size and --limit apply to --data only")
     starting()
     serve(_openers(options), options.host, options.port, not options.no_browser, say)
-    # Ends runs that still compute: Python's own end would abort in the midst of their kernels.
+    # Stop runs that still compute: a normal exit would abort inside their kernels.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def _openers(options: _StudioOptions) -> dict[str, Callable[[], ImageStore]]:
-    """What opens each store, by the shortest name that no other has."""
+    """Functions that open each store, by its shortest unique name."""
     from golddiff.store.images import ImageStore
 
     reading = SourceOptions(size=options.size, limit=options.limit)

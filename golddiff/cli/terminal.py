@@ -1,4 +1,4 @@
-"""Talking to the terminal: results on stdout, bars on stderr and only where someone watches."""
+"""Terminal output: results on stdout; progress bars on stderr, in a terminal or notebook only."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = [
 
 
 def say(*lines: str) -> None:
-    """Lines of results, at once."""
+    """Print lines of results and flush them."""
     for line in lines:
-        print(printable(line), flush=True)  # names of files may be no text
+        print(printable(line), flush=True)  # file names may contain control characters
 
 
 def starting() -> None:
-    """Import what takes seconds, with a word for whoever waits."""
-    gc.disable()  # what is imported stays: to look for garbage in it takes half a second
+    """Import the slow packages behind a progress bar."""
+    gc.disable()  # collecting garbage during the imports would take half a second
     with waiting("starting"):
         import_module("golddiff.sampling")
     gc.enable()
@@ -40,14 +40,14 @@ def starting() -> None:
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar of so many things to do; what is called with how many more are done."""
+    """Show a bar up to ``total``; yield a function that advances it."""
     with progress_bar() as bar:
         task = bar.add_task(what, total=total)
         yield lambda more: bar.advance(task, more)
 
 
 def write_json(path: Path | None, figures: dict[str, Any]) -> None:
-    """Write figures to a JSON file, whole or not at all; nothing where no path was given."""
+    """Write results to a JSON file atomically; does nothing if the path is None."""
     if path is None:
         return
     with written_whole("json", path) as temporary:
@@ -63,7 +63,7 @@ def describe(store: ImageStore) -> str:
 
 
 def summary(store: ImageStore) -> dict[str, Any]:
-    """Everything about a store that fits in JSON."""
+    """A description of a store for JSON."""
     manifest = store.manifest
     return {
         "golddiff": __version__,

@@ -1,1 +1,1 @@
-"""The pictures: each file draws one kind and returns it, ``save`` writes it."""
+"""Figures: each module draws one kind and returns it; ``save`` writes it."""

@@ -1,4 +1,4 @@
-"""Line plots from plain figures: what the commands keep as JSON can be drawn again."""
+"""Line plots from plain data, which the commands save as JSON and ``golddiff plot`` redraws."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Scale = Literal["linear", "log"]
 
 COLUMNS = 3
 PANEL = (4.1, 3.2)  # inches
-ALONE = 5.6  # width of a single panel
-LEGEND, TITLE = 0.22, 0.35  # of each line
-LETTERS = 44  # of a title's line: about as wide as a panel
-FEW = 8  # different x that each have their own tick
-# Okabe & Ito's, told apart with any colour vision.
+ALONE = 5.6  # width of a single panel, inches
+LEGEND, TITLE = 0.22, 0.35  # height per legend line and of the title, inches
+LETTERS = 44  # characters per line of a panel's title
+FEW = 8  # up to so many distinct x values get a tick each
+# The palette of Okabe and Ito, distinguishable with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D3B")
 MARKERS = "osD^vPX*"
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line."""
+    """One line of a plot."""
 
-    name: str  # in the legend; the same name has the same colour in every panel
+    name: str  # in the legend; a name has the same colour in every panel
     x: Sequence[float]
     y: Sequence[float | None]  # None is a gap
-    # low, high: a band around y, or None
+    # low, high: limits of a band around y, or None
     low: Sequence[float | None] | None = None
     high: Sequence[float | None] | None = None
-    dashed: bool = False  # a line to compare with, without markers
-    like: str = ""  # the name of the series whose colour it has too; empty for its own
+    dashed: bool = False  # dashed and without markers, for reference lines
+    like: str = ""  # name of the series whose colour to share; empty for a colour of its own
 
 
 @dataclass(frozen=True)
@@ -49,52 +49,52 @@ class Panel:
     series: Sequence[Series]
     xscale: Scale = "linear"
     yscale: Scale = "linear"
-    falling: bool = False  # x from large to small, as noise falls
-    floor: float | None = None  # lowest y shown, for scores that fall without bound; None: all
-    mark: float | None = None  # an x with a line through it
+    falling: bool = False  # x decreases to the right, like the noise level during sampling
+    floor: float | None = None  # lowest y shown, for scores unbounded below; None: no limit
+    mark: float | None = None  # x of a vertical line
 
     def figures(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """The panel as a dict for JSON."""
         return asdict(self)
 
 
 def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
-    """Panels in rows of three, one legend for all."""
+    """Draw panels in rows of three (four panels: two rows of two) with one legend."""
     columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     lines = [line for panel in panels for line in panel.series]
     names = list(dict.fromkeys(line.name for line in lines))
-    # A series of another's colour takes none away.
-    own = dict.fromkeys(line.like or line.name for line in lines)
-    places = {name: place for place, name in enumerate(own)}
+    # A series that shares a colour uses up none.
+    coloured = dict.fromkeys(line.like or line.name for line in lines)
+    colours = {name: index for index, name in enumerate(coloured)}
     width = PANEL[0] * columns if columns > 1 else ALONE
-    a_row = max(1, int(width / (0.7 + 0.075 * max(map(len, names), default=0))))
-    below = 0.1 + LEGEND * math.ceil(len(names) / a_row) if len(names) > 1 else 0.05
-    height = PANEL[1] * rows + below + (TITLE if title else 0)
+    per_row = max(1, int(width / (0.7 + 0.075 * max(map(len, names), default=0))))
+    legend = 0.1 + LEGEND * math.ceil(len(names) / per_row) if len(names) > 1 else 0.05
+    height = PANEL[1] * rows + legend + (TITLE if title else 0)
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
-    known: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for axes, panel in zip(grid, panels, strict=False):
-        _draw(axes, panel, places)
+        _draw(axes, panel, colours)
         handles, labels = axes.get_legend_handles_labels()
-        known.update(zip(labels, handles, strict=True))
+        entries.update(zip(labels, handles, strict=True))
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     if len(names) > 1:
         figure.legend(
-            known.values(), known.keys(), loc="outside lower center",
-            ncols=min(a_row, len(names)), frameon=False, fontsize=9,
+            entries.values(), entries.keys(), loc="outside lower center",
+            ncols=min(per_row, len(names)), frameon=False, fontsize=9,
         )  # fmt: skip
     if title:
         figure.suptitle(title, fontsize=12)
     return figure
 
 
-def _draw(axes: Axes, panel: Panel, places: dict[str, int]) -> None:
+def _draw(axes: Axes, panel: Panel, colours: dict[str, int]) -> None:
     for line in panel.series:
-        place = places[line.like or line.name]
-        colour = COLOURS[place % len(COLOURS)]
-        marker = "" if line.dashed or len(line.x) > 40 else MARKERS[place % len(MARKERS)]
+        index = colours[line.like or line.name]
+        colour = COLOURS[index % len(COLOURS)]
+        marker = "" if line.dashed or len(line.x) > 40 else MARKERS[index % len(MARKERS)]
         axes.plot(
             line.x, _numbers(line.y), color=colour, marker=marker, markersize=4, linewidth=1.4,
             linestyle="--" if line.dashed else "-", label=line.name,
@@ -116,24 +116,24 @@ def _draw(axes: Axes, panel: Panel, places: dict[str, int]) -> None:
     axes.set_xlabel(panel.xlabel, fontsize=9)
     axes.set_ylabel(panel.ylabel, fontsize=9)
     axes.tick_params(labelsize=8, which="both")
-    sizes = sorted({value for line in panel.series for value in line.x})
-    if panel.xscale == "log" and len(sizes) <= FEW:
-        sizes = _apart(sizes)
+    ticks = sorted({value for line in panel.series for value in line.x})
+    if panel.xscale == "log" and len(ticks) <= FEW:
+        ticks = _spaced(ticks)
         axes.set_xticks(
-            sizes, [f"{size:,.3g}" if size < 1000 else f"{size:,.0f}" for size in sizes]
+            ticks, [f"{tick:,.3g}" if tick < 1000 else f"{tick:,.0f}" for tick in ticks]
         )
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _apart(sizes: list[float]) -> list[float]:
-    """Those of ascending sizes whose labels do not touch on a log axis."""
-    least = (sizes[-1] / sizes[0]) ** 0.12
-    kept = sizes[:1]
-    for size in sizes[1:]:
-        if size > kept[-1] * least:
-            kept.append(size)
+def _spaced(ticks: list[float]) -> list[float]:
+    """Drop ascending ticks whose labels would overlap on a log axis."""
+    ratio = (ticks[-1] / ticks[0]) ** 0.12
+    kept = ticks[:1]
+    for tick in ticks[1:]:
+        if tick > kept[-1] * ratio:
+            kept.append(tick)
     return kept
 
 

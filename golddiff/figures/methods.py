@@ -1,4 +1,4 @@
-"""The field in one picture: a row a method, the same noise in every column."""
+"""A figure that compares methods: one row per method, the same noise in each column."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ LABEL = 2.3
 
 @dataclass(frozen=True)
 class Made:
-    """What one method made from the block's noise."""
+    """One method's images from the block's noise."""
 
     images: torch.Tensor  # (n, C, H, W) in [-1, 1]
-    seconds: float  # measured time per image and step
+    seconds: float  # per image and step
 
 
 @dataclass(frozen=True)
 class Block:
-    """One training set's columns."""
+    """The columns of one training set."""
 
     name: str  # short, for the row labels ("digits")
     title: str  # above the columns
@@ -34,7 +34,7 @@ class Block:
 
 
 def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:
-    """A row a method, a block of columns a training set; the top row is the starting noise."""
+    """One row per method, one block of columns per training set; the top row is the noise."""
     methods = list(blocks[0].made)
     widths = [len(block.noise) for block in blocks]
     size = (LABEL + CELL * sum(widths), 0.95 + CELL * (1 + len(methods)))

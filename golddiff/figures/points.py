@@ -1,4 +1,4 @@
-"""Training points and samples of plain data (D,) as a scatter plot."""
+"""Scatter plots of training points and samples (D,)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ GREY, BLUE = "#b8b8b8", "#0077cc"
 def draw_points(
     training: torch.Tensor, samples: torch.Tensor, paths: torch.Tensor | None = None
 ) -> Figure:
-    """Training points (N, D) grey, samples (n, D) blue, in their first two values.
+    """Plot the first two values of training points (N, D), grey, and samples (n, D), blue.
 
-    Of more than 20,000 points some are drawn; ``paths`` (steps, n, D) as a line to each sample.
+    At most 20,000 training points are drawn. ``paths`` (steps, n, D) adds a line to each sample.
     """
     figure = Figure(figsize=(6, 6), layout="constrained")
     axes = figure.add_subplot()
-    known = plane(training[:: -(-len(training) // SHOWN)])
+    points = plane(training[:: -(-len(training) // SHOWN)])
     axes.scatter(
-        known[:, 0],
-        known[:, 1],
+        points[:, 0],
+        points[:, 1],
         s=6,
         color=GREY,
         linewidths=0,
@@ -35,8 +35,8 @@ def draw_points(
         for path in plane(paths).transpose(1, 0, 2):
             axes.plot(*path.T, color=BLUE, linewidth=0.6, alpha=0.5)
     label = f"{len(samples):,} samples" + ("" if paths is None else ", with each step's x0")
-    made = plane(samples)
-    axes.scatter(made[:, 0], made[:, 1], s=14, color=BLUE, linewidths=0, label=label, zorder=3)
+    points = plane(samples)
+    axes.scatter(points[:, 0], points[:, 1], s=14, color=BLUE, linewidths=0, label=label, zorder=3)
     plain_frame(axes)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.09), ncols=2, frameon=False)
     if training.shape[-1] > 2:
@@ -46,7 +46,7 @@ def draw_points(
 
 
 def plane(points: torch.Tensor) -> F32:
-    """The first two values of points (..., D) as (..., 2); a single value lies on a line."""
+    """The first two values of points (..., D) as (..., 2); for D = 1 the second is 0."""
     values: F32 = points[..., :2].detach().cpu().numpy()
     if values.shape[-1] == 1:
         values = np.concatenate([values, np.zeros_like(values)], axis=-1)
@@ -54,7 +54,7 @@ def plane(points: torch.Tensor) -> F32:
 
 
 def plain_frame(axes: Axes) -> None:
-    """Equal scales, and no more ink than the points."""
+    """Set equal axis scales and a light frame."""
     axes.set_aspect("equal", adjustable="datalim")
     axes.tick_params(labelsize=8, color="0.6", labelcolor="0.4")
     for spine in axes.spines.values():

@@ -1,4 +1,4 @@
-"""The denoising trajectory: what each step predicts, from how much noise and how many images."""
+"""A figure of denoising trajectories: each step's prediction, noise level and subset size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CELL = 0.95  # inches
 class Row:
     """One row of the picture: an image at each step."""
 
-    label: str  # written at its left; may be empty
+    label: str  # at the left; may be empty
     images: torch.Tensor  # (steps, C, H, W) in [-1, 1]
 
 
@@ -29,25 +29,25 @@ def draw_trajectory(
     subset_sizes: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
-    """A row a sample, a column a step, noise and golden subset size over each column.
+    """One row per sample and one column per step, headed by its noise and golden subset size.
 
-    At most 8 rows; more than 12 steps are thinned evenly, the first and the last always shown.
+    Draws at most 8 rows and at most 12 evenly spaced steps, including the first and the last.
     """
     shown = thinned(len(sigmas), COLUMNS)
     rows = rows[:ROWS]
     heads = [level(sigmas[i]) for i in shown]
-    about = "noise σ"
+    xlabel = "noise σ"
     if subset_sizes is not None:
         heads = [f"{head}\n{subset_sizes[i]}" for head, i in zip(heads, shown, strict=True)]
-        about = "noise σ, and under it the golden subset's size k"
+        xlabel = "noise σ, and below it the size k of the golden subset"
     left = 0.25 + 0.075 * max(len(row.label) for row in rows)
-    # No narrower than a title is.
+    # At least as wide as a title.
     size = (max(5.0, left + CELL * len(shown)), 0.7 + (0.35 if title else 0) + CELL * len(rows))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     images = torch.cat([row.images[shown] for row in rows])
     draw_rows(axes, images, [row.label for row in rows], heads)
-    axes.set_xlabel(about, fontsize=9, color="0.35")
+    axes.set_xlabel(xlabel, fontsize=9, color="0.35")
     axes.xaxis.set_label_position("top")
     if title:
         figure.suptitle(title, fontsize=11, parse_math=False)
@@ -55,12 +55,12 @@ def draw_trajectory(
 
 
 def thinned(count: int, most: int) -> list[int]:
-    """At most ``most`` of the indices 0..count-1, evenly spread, the first and last among them."""
+    """At most ``most`` evenly spaced indices from 0 to count - 1, including both ends."""
     if count <= most:
         return list(range(count))
     return [round(i * (count - 1) / (most - 1)) for i in range(most)]
 
 
 def level(sigma: float) -> str:
-    """A noise level as people read it: 60.8, 6.2, 0.34."""
+    """A noise level as text, such as 60.8, 6.2 or 0.34."""
     return f"{sigma:.1f}" if sigma >= 1 else f"{sigma:.2g}"

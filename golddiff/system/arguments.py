@@ -1,4 +1,4 @@
-"""Arguments that many take, checked alike: tensors, noise levels, classes and paths."""
+"""Shared checks of arguments: tensors, noise levels, classes and paths."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 from golddiff.system.errors import ArgumentError
 
 Levels = list[tuple[float, int]]  # (sigma, size)
-SHOWN = 60  # characters of a value that is refused
+SHOWN = 60  # characters of a rejected value that an error message quotes
 
 
 def check_dense(name: str, x: torch.Tensor) -> None:
-    """Raise where a tensor is no plain array of numbers."""
+    """Raise unless a tensor is dense (strided, not nested) and has data."""
     if x.is_nested or x.layout is not torch.strided or x.is_meta:
         kind = "a nested tensor" if x.is_nested else f"{x.layout} on {x.device.type}"
         raise ArgumentError(f"{name}: got {kind}, expected a dense tensor that holds numbers")
@@ -27,25 +27,25 @@ def check_dense(name: str, x: torch.Tensor) -> None:
 def numbers_of(
     name: str, value: Any, expected: str, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """A number or list (of ``dtype``) or a tensor as a dense tensor on the processor."""
+    """A number, list or tensor as a dense tensor on the CPU; ``dtype`` is for non-tensors only."""
     try:
-        given = isinstance(value, torch.Tensor)
-        made = value if given else torch.as_tensor(value, dtype=dtype, device="cpu")
+        is_tensor = isinstance(value, torch.Tensor)
+        tensor = value if is_tensor else torch.as_tensor(value, dtype=dtype, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ArgumentError(f"{name}: got {value!r:.{SHOWN}}, expected {expected}") from None
-    check_dense(name, made)
-    return made.detach().cpu()
+    check_dense(name, tensor)
+    return tensor.detach().cpu()
 
 
 def of_batch(name: str, values: torch.Tensor, b: int, one: str) -> torch.Tensor:
-    """One value for all images or one each, as (b,)."""
+    """Values () or (1,), shared by the batch, or (b,), one per image, as (b,)."""
     if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
         raise ArgumentError(f"{name}: got shape {tuple(values.shape)}, expected {one} or ({b},)")
     return values.expand(b)
 
 
 def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tensor:
-    """A class index for each of b images, int64."""
+    """Class indices (b,), int64, from one class for all b images or one per image."""
     values = numbers_of("labels", labels, "integers")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise ArgumentError(f"labels: got {values.dtype}, expected integers")
@@ -53,41 +53,41 @@ def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tens
 
 
 def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Tensor:
-    """A noise level for each of b images, float64."""
+    """Noise levels (b,), float64, from one level for all b images or one per image."""
     values = numbers_of("sigma", sigma, "a finite number above 0", torch.float64)
     if values.is_complex():
         raise ArgumentError(f"sigma: got {values.dtype}, expected a finite number above 0")
     values = of_batch("sigma", values, b, "one number").double()
-    wrong = values[~(values.isfinite() & (values > 0))]
-    if wrong.numel():
-        raise ArgumentError(f"sigma: got {float(wrong[0])}, expected a finite number above 0")
+    invalid = values[~(values.isfinite() & (values > 0))]
+    if invalid.numel():
+        raise ArgumentError(f"sigma: got {float(invalid[0])}, expected a finite number above 0")
     return values
 
 
 def check_not_negative(name: str, value: object) -> None:
-    """Raise where a value is no finite number of 0 or more."""
+    """Raise unless a value is a finite number of 0 or more."""
     if not 0 <= as_number(value) < math.inf:
         raise ArgumentError(f"{name}: got {value!r}, expected a finite number of 0 or more")
 
 
 def check_positive(name: str, value: object) -> None:
-    """Raise where a value is no finite number above 0."""
+    """Raise unless a value is a finite number above 0."""
     if not 0 < as_number(value) < math.inf:
         raise ArgumentError(f"{name}: got {value!r}, expected a finite number above 0")
 
 
 def as_number(value: object) -> float:
-    """A number of Python's or NumPy's; NaN of anything else."""
+    """A Python or NumPy number as a float; NaN for anything else, booleans included."""
     is_number = isinstance(value, int | float | np.integer | np.floating)
     return float(value) if is_number and not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
 
 
-def sizes_of(name: str, given: object, check: Callable[[str, object], int]) -> Levels:
-    """Sizes by noise level: of one for all, at sigma 1, or of pairs (sigma, size)."""
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        return [(1.0, check(name, given))]
+def sizes_of(name: str, value: object, check: Callable[[str, object], int]) -> Levels:
+    """Pairs (sigma, size) from such pairs, or from one size, which becomes the pair (1, size)."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return [(1.0, check(name, value))]
     pairs = []
-    for pair in given:
+    for pair in value:
         if not (isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2):
             raise ArgumentError(f"{name}: got {pair!r}, expected pairs (sigma, size)")
         sigma, size = pair
@@ -96,13 +96,13 @@ def sizes_of(name: str, given: object, check: Callable[[str, object], int]) -> L
         pairs.append((float(sigma), check(name, size)))
     if not pairs or len({sigma for sigma, _ in pairs}) < len(pairs):
         raise ArgumentError(
-            f"{name}: got {given!r}, expected at least one pair, each of another sigma"
+            f"{name}: got {value!r}, expected at least one pair, all sigmas different"
         )
     return pairs
 
 
 def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str) -> None:
-    """Raise where ``x`` is no batch (B, *shape) in a float type; None: of any shape."""
+    """Raise unless ``x`` is a float tensor (B, *shape); with ``shape`` None any shape is valid."""
     if not isinstance(x, torch.Tensor):
         raise ArgumentError(f"{name}: got {type(x).__name__}, expected a torch.Tensor")
     check_dense(name, x)
@@ -116,7 +116,7 @@ def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str)
 
 
 def path_of(name: str, value: str | os.PathLike[str]) -> Path:
-    """A path that the system could know."""
+    """The value as a Path; raises unless it is a str or PathLike without null characters."""
     if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
         raise ArgumentError(f"{name}: got {value!r:.{SHOWN}}, expected a file or folder")
     return Path(value)

@@ -1,26 +1,26 @@
 """The errors that golddiff raises for bad input.
 
-Every message names the argument or file, says what came and what is allowed.
-The command line prints them as one line and exits with status 2.
+Every message names the argument or file, the value received and the values allowed.
+The command line prints the message on one line and exits with status 2.
 """
 
 
 def printable(text: str) -> str:
-    """A text on one line: a line break in it, or what a terminal would obey, as its escape."""
+    """The text with line breaks and terminal control characters replaced by their escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def one_line(error: Exception, most: int = 1000) -> str:
-    """What an error says, on one line of some length; its kind where it says nothing."""
+    """An error's message on one line of at most ``most`` characters; its type if it is empty."""
     text = " ".join(str(error)[: 2 * most].split())[:most]
     return printable(text) or type(error).__name__
 
 
 class GoldDiffError(Exception):
-    """Base of every error that golddiff raises on purpose; its text is one printable line."""
+    """Base class of all errors that golddiff raises on purpose; the message is one line."""
 
     def __str__(self) -> str:
-        # Names of files, and what files hold, come from elsewhere.
+        # The message may quote file names and file contents, which are untrusted.
         return printable(super().__str__())
 
 
@@ -29,7 +29,7 @@ class ArgumentError(GoldDiffError, ValueError):
 
 
 class SourceError(GoldDiffError, ValueError):
-    """A source of images cannot be read, or holds images that do not fit together."""
+    """A source of images cannot be read, or its images are inconsistent."""
 
 
 class StoreError(GoldDiffError, ValueError):
@@ -37,8 +37,8 @@ class StoreError(GoldDiffError, ValueError):
 
 
 class ClusterError(GoldDiffError, RuntimeError):
-    """A cluster does not answer, or a shard of a store is lost and cannot come back."""
+    """A cluster does not answer, or a shard of a store is lost for good."""
 
 
 class CheckpointError(GoldDiffError, ValueError):
-    """A checkpoint that cannot be read, or that is of another kind than was asked for."""
+    """A checkpoint cannot be read, or is of an unexpected kind."""

@@ -1,6 +1,6 @@
-"""Files: written whole or not at all, and locked; and read without trust in them.
+"""Atomic writes, file locks, and safe reading of untrusted files.
 
-What came from elsewhere must not fill memory, nor choose what is read on this machine.
+An untrusted file must neither fill memory nor make this process read other local files.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from golddiff.system.errors import (
 from golddiff.system.units import byte_size
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is ours
-# Training sets in use unpack to at most some tens of times their size (MNIST: 5).
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # full disk, quota or file size limit
+# Largest ratio of unpacked to packed size. Real training sets reach some tens (MNIST: 5).
 MOST_TIMES = 200
-# What may always be unpacked, however small the file.
+# Bytes that any file may unpack to, however small it is.
 FREE = 64_000_000
 
 _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
@@ -44,25 +44,25 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
 
 
 def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
-    """Raise now where writing ``path``, the argument ``name``, would fail later.
+    """Raise if a file cannot be written at ``path``, the value of the argument ``name``.
 
-    Its folder need not exist yet; its name has to end in one of ``suffixes``, if there are any.
+    The folder need not exist yet. If ``suffixes`` are given, the name must end in one of them.
     """
     if suffixes and path.suffix.lower() not in suffixes:
         raise ArgumentError(f"{name}: got {path}, expected a name ending in {', '.join(suffixes)}")
     try:
         if path.is_dir():
             raise ArgumentError(f"{name}: {path} is a folder, expected a file name")
-        # The only test that holds for read-only disks, access lists and the superuser alike.
-        with tempfile.TemporaryFile(dir=_first_there(path.absolute().parent)):
+        # A trial write is the only test that covers read-only disks, access lists and root.
+        with tempfile.TemporaryFile(dir=_nearest_existing(path.absolute().parent)):
             pass
     except OSError as error:
         raise _unwritable(name, path, error) from error
 
 
 def check_disk(name: str, path: Path, needed: float) -> None:
-    """Raise now where the disk has no room for the bytes that ``path`` needs."""
-    free = shutil.disk_usage(_first_there(path.absolute())).free
+    """Raise if the disk of ``path`` has fewer than ``needed`` bytes free."""
+    free = shutil.disk_usage(_nearest_existing(path.absolute())).free
     if needed > free:
         raise StoreError(
             f"{name}: {path} needs about {byte_size(int(needed))}, and the disk has "
@@ -70,15 +70,15 @@ def check_disk(name: str, path: Path, needed: float) -> None:
         )
 
 
-def _first_there(path: Path) -> Path:
-    """The path, or the first folder above it that exists."""
-    return next(place for place in (path, *path.parents) if place.exists())
+def _nearest_existing(path: Path) -> Path:
+    """The path itself if it exists, otherwise its nearest parent that does."""
+    return next(candidate for candidate in (path, *path.parents) if candidate.exists())
 
 
 def leads_out(folder: Path, path: Path) -> bool:
-    """Whether a path in a folder is, or lies behind, a symbolic link that leads out of it.
+    """Whether a path in a folder resolves, through symbolic links, to a place outside the folder.
 
-    A folder that came from elsewhere must not choose what is read or written on this machine.
+    Links in an untrusted folder must not decide which files are read or written.
     """
     root, target = os.path.realpath(folder), os.path.realpath(path)
     return os.path.commonpath([root, target]) != root
@@ -86,10 +86,10 @@ def leads_out(folder: Path, path: Path) -> bool:
 
 @contextlib.contextmanager
 def written_whole(name: str, path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path``, the argument ``name``, whose place it takes in the end.
+    """Yield a temporary file beside ``path``; it replaces ``path`` if the block succeeds.
 
-    Only if the block ends well; the folder is made where it is missing. A file that a library
-    writes itself may end in an error of its own where the disk is full: give it the bytes.
+    Missing folders are created. ``name`` is the argument that error messages name. Some libraries
+    raise their own errors when the disk is full: let them write to memory, then write the bytes.
     """
     temporary = path.absolute().with_name(f".golddiff-{uuid.uuid4().hex}{path.suffix}")
     try:
@@ -109,13 +109,13 @@ def _unwritable(name: str, path: Path, error: OSError) -> ArgumentError:
 
 
 @contextlib.contextmanager
-def locked(place: Path, message: str) -> Iterator[None]:
-    """Hold the lock of a file, which is made for it and taken away after.
+def locked(path: Path, message: str) -> Iterator[None]:
+    """Hold a lock file, created on entry and deleted on exit; StoreError(message) if it is taken.
 
-    The system frees it when the process ends, however it ends; a file that is left then is no
-    lock. A symbolic link of the file's name is not followed.
+    The system releases the lock when the process ends, even by a crash; a lock file left behind
+    locks nothing. A symbolic link at ``path`` is not followed.
     """
-    lock = FileLock(place)
+    lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -123,13 +123,13 @@ def locked(place: Path, message: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # While it is held: who waits for this file then finds that it is no longer there.
-        place.unlink(missing_ok=True)
+        # Delete before releasing, so that a waiting process sees that the file is gone.
+        path.unlink(missing_ok=True)
         lock.release()
 
 
 def trim(folder: Path, most: int, which: str = "**/*") -> None:
-    """Delete the oldest files in a folder until the others hold at most so many bytes."""
+    """Delete a folder's oldest files until the rest hold at most ``most`` bytes."""
     files = []
     for path in folder.glob(which):
         with contextlib.suppress(OSError):  # another process or request deleted it
@@ -145,21 +145,21 @@ def trim(folder: Path, most: int, which: str = "**/*") -> None:
 
 
 def allowed(packed: int) -> int:
-    """Bytes that so many packed bytes may unpack to."""
+    """The number of bytes that ``packed`` bytes may unpack to."""
     return max(FREE, MOST_TIMES * packed)
 
 
 def check_unpacked(name: str, packed: int, unpacked: int) -> None:
-    """Raise where a file or member says that it unpacks to more."""
+    """Raise if the declared unpacked size is more than :func:`allowed`."""
     if unpacked > allowed(packed):
         raise SourceError(
             f"{name} unpacks from {packed:,} to {unpacked:,} bytes, more than {MOST_TIMES} times "
-            "its size; unpack it yourself if it is to be trusted"
+            "its size; unpack it yourself if you trust it"
         )
 
 
 class Unpacked:
-    """A file as it was before gzip, bzip2 or xz, whichever it is in; a bomb ends in an OSError."""
+    """A file opened through gzip, bzip2 or xz if it is compressed; OSError past the size limit."""
 
     def __init__(self, path: Path) -> None:
         self._most = allowed(path.stat().st_size)
@@ -175,33 +175,33 @@ class Unpacked:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def seek(self, place: int) -> int:
-        """Go to a place, as far as it may unpack to."""
-        if place > self._most:
-            raise self._bomb()
-        return int(self._stream.seek(place))
+    def seek(self, offset: int) -> int:
+        """Move to an offset of the unpacked bytes."""
+        if offset > self._most:
+            raise self._too_large()
+        return int(self._stream.seek(offset))
 
     def tell(self) -> int:
-        """The place."""
+        """The current offset."""
         return int(self._stream.tell())
 
     def read(self, size: int = -1) -> bytes:
-        """At most ``size`` bytes, or all."""
-        room = self._most - self.tell()
-        data: bytes = self._stream.read(room + 1 if size < 0 else min(size, room + 1))
-        if len(data) > room:
-            raise self._bomb()
+        """Read at most ``size`` bytes, or all."""
+        left = self._most - self.tell()
+        data: bytes = self._stream.read(left + 1 if size < 0 else min(size, left + 1))
+        if len(data) > left:
+            raise self._too_large()
         return data
 
-    def _bomb(self) -> OSError:
+    def _too_large(self) -> OSError:
         return OSError(f"it unpacks to more than {self._most:,} bytes")
 
 
 @contextlib.contextmanager
 def readable(what: str) -> Iterator[None]:
-    """What goes wrong in the block, as a SourceError that says what it was that could not be read.
+    """Turn any exception in the block into a SourceError whose message starts with ``what``.
 
-    Libraries raise nearly anything on damaged data: names that are no text, numbers out of range.
+    On damaged data, libraries raise nearly any exception type.
     """
     try:
         yield
@@ -213,7 +213,7 @@ def readable(what: str) -> Iterator[None]:
 
 
 def inside(folder: Path, path: Path) -> Path:
-    """The path, where following its links does not lead out of the folder."""
+    """Return the path; raise SourceError if its links lead out of the folder."""
     if leads_out(folder, path):
         raise SourceError(f"{path} is a symbolic link that leads out of its folder; copy the file")
     return path

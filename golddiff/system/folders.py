@@ -1,4 +1,4 @@
-"""A folder written whole or not at all: filled beside its place, then renamed."""
+"""Atomic writes of folders: fill a temporary folder beside the target, then rename it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ REFUSED = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
 
 @contextlib.contextmanager
 def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
-    """A hidden folder beside ``path``, whose place it takes if the block ends well.
+    """Yield a hidden folder beside ``path``; it replaces ``path`` if the block succeeds.
 
-    A reader, or whoever comes after a crash, finds the old folder or the new one, or none: never a
-    mixture. What a process that was killed left is removed by the next. ``name`` is what is built.
+    A reader finds the old folder, the new one or none, even after a crash: never a mixture. The
+    next call removes what a killed process left. Error messages begin with ``name``.
 
     Raises:
-        StoreError: ``busy``, where another process does the same; it cannot be written.
+        StoreError: another process builds the folder (``busy``), or it cannot be written.
     """
     try:
         with _locked_folder(path, busy) as folder:
@@ -49,19 +49,19 @@ def _locked_folder(path: Path, busy: str) -> Iterator[Path]:
     parent = path.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     with locked(parent / f".{path.name}.lock", busy):
-        for left in parent.glob(f".{glob.escape(path.name)}.building-*"):
-            # Killed between the two renames of _put_in_place.
-            if not left.is_symlink() and (left / "old").is_dir() and not path.exists():
-                os.rename(left / "old", path)
-            _remove(left)
-        with _beside(path) as folder:
+        for leftover in parent.glob(f".{glob.escape(path.name)}.building-*"):
+            # A process was killed between the two renames of _put_in_place.
+            if not leftover.is_symlink() and (leftover / "old").is_dir() and not path.exists():
+                os.rename(leftover / "old", path)
+            _remove(leftover)
+        with _temporary_beside(path) as folder:
             yield folder
             _put_in_place(folder, path)
 
 
 @contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A hidden folder next to ``path``, gone afterwards whatever happens."""
+def _temporary_beside(path: Path) -> Iterator[Path]:
+    """Create a hidden folder beside ``path`` and delete it on exit."""
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.absolute().parent))
     folder.chmod(0o755)
     try:
@@ -74,8 +74,8 @@ def _put_in_place(folder: Path, path: Path) -> None:
     if not path.exists():
         os.rename(folder, path)
         return
-    # The old one steps aside first: for some microseconds there is none.
-    with _beside(path) as aside:
+    # The old folder is moved first, so for some microseconds ``path`` does not exist.
+    with _temporary_beside(path) as aside:
         old = aside / "old"
         try:
             os.rename(path, old)
@@ -87,7 +87,7 @@ def _put_in_place(folder: Path, path: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a folder; a link of its name goes, not what it leads to."""
+    """Delete a folder; if it is a symbolic link, delete the link and not its target."""
     if folder.is_symlink():
         folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What memory there is, and a refusal of what would take more before any of it is taken."""
+"""Free memory, and checks that raise before an allocation that would not fit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LARGEST_SIDE = 1 << 15
 
 
 def free_memory() -> float:
-    """Bytes of memory that may still be taken; infinite where the system does not say."""
+    """Bytes of available memory; infinite if the system does not report it."""
     free = float(_sizes(_MEMINFO).get("MemAvailable", math.inf))
-    with contextlib.suppress(OSError, ValueError, KeyError):  # "max" is no number: no limit
+    with contextlib.suppress(OSError, ValueError, KeyError):  # "max" means no limit
         most = int((_GROUP / "memory.max").read_text("ascii"))
         stat = (_GROUP / "memory.stat").read_text("ascii").split()
         reclaimable = int(dict(zip(stat[::2], stat[1::2], strict=True))["inactive_file"])
@@ -27,15 +27,15 @@ def free_memory() -> float:
 
 
 def process_memory() -> dict[str, int]:
-    """Bytes of Linux's process status by field (VmRSS, VmHWM ...); empty where there is none."""
+    """Bytes by field (VmRSS, VmHWM ...) of Linux's process status; empty on other systems."""
     return _sizes(Path("/proc/self/status"))
 
 
 def peak_resident() -> int:
-    """The most bytes that this process had resident so far, mapped files (a store's) included.
+    """Peak resident bytes of this process so far, mapped store files included.
 
-    Elsewhere than on Linux it may keep the peak of the process that started this one; 0 where the
-    system does not tell.
+    Outside Linux the value may include the parent process's peak; 0 if the system does not
+    report it.
     """
     peak = process_memory().get("VmHWM")
     if peak is not None:
@@ -44,13 +44,13 @@ def peak_resident() -> int:
         import resource
     except ImportError:
         return 0
-    # Kilobytes, but bytes on macOS.
+    # ru_maxrss is in bytes on macOS and in kilobytes elsewhere.
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _sizes(path: Path) -> dict[str, int]:
-    """What a file of Linux's says in lines of 'Name: 12 kB'."""
+    """Bytes by name from a Linux status file with lines of the form 'Name: 12 kB'."""
     with contextlib.suppress(OSError):
         words = [line.split() for line in path.read_text("utf-8", "replace").splitlines()]
         return {w[0][:-1]: 1024 * int(w[1]) for w in words if len(w) == 3 and w[2] == "kB"}
@@ -58,7 +58,7 @@ def _sizes(path: Path) -> dict[str, int]:
 
 
 def require_memory(needed: float, what: str, instead: str) -> None:
-    """Raise where something would take more memory than there is."""
+    """Raise if ``what`` needs more bytes than are free; ``instead`` is the advice."""
     free = free_memory()
     if needed > free:
         raise ArgumentError(
@@ -68,7 +68,7 @@ def require_memory(needed: float, what: str, instead: str) -> None:
 
 
 def largest_side(needed: Callable[[int], float]) -> int:
-    """The largest side of square images whose work, bytes of a side, fits into memory; 0: none."""
+    """The largest side of square images for which ``needed(side)`` bytes are free; 0 if none."""
     free, low, high = free_memory(), 0, LARGEST_SIDE
     while low < high:
         side = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Threads for the compiled kernels, which release the interpreter lock while they run."""
+"""Thread pools for the compiled kernels, which release the GIL."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import torch
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-IN_FLIGHT = 8  # tasks running, or finished and not yet taken, for each thread
+IN_FLIGHT = 8  # tasks per thread that are running, or finished but not consumed
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-_limits: list[Any] = []  # of matrix products: the one that holds, then None for each who came since
+_limits: list[Any] = []  # BLAS thread limits: the active one, then None for each later entry
 _lock = threading.Lock()
-_here = threading.local()
+_thread = threading.local()
 
 
 def use_threads(count: int | None) -> None:
-    """So many threads in this process: tasks', torch's, and those of NumPy's matrix products.
+    """Set the number of threads for tasks, torch and NumPy's matrix products; None changes nothing.
 
-    None: as many as before.
+    The setting is process-wide.
     """
     if count is None:
         return
@@ -36,27 +36,26 @@ def use_threads(count: int | None) -> None:
 
 
 def results_held(in_flight: int = IN_FLIGHT) -> int:
-    """The most results of :func:`map_ordered` that are in memory at once."""
+    """The largest number of results that :func:`map_ordered` holds in memory at once."""
     return in_flight * torch.get_num_threads() + 1
 
 
 def map_ordered(
     function: Callable[[Task], Result], tasks: Iterable[Task], in_flight: int = IN_FLIGHT
 ) -> Iterator[Result]:
-    """Run ``function`` on each task with as many threads as torch uses; results in task order.
+    """Run ``function`` on each task in torch's number of threads; yield results in task order.
 
-    How the work is cut into tasks must not depend on the number of threads: then neither do the
-    results, to the last bit. Within a task it runs on the task's own thread, and so do NumPy's
-    matrix products.
+    Results are bitwise independent of the number of threads if the division into tasks is.
+    Inside a task, a nested call and NumPy's matrix products run on the task's own thread.
     """
     items = list(tasks)
     workers = min(torch.get_num_threads(), len(items))
-    if workers <= 1 or getattr(_here, "busy", False):
+    if workers <= 1 or getattr(_thread, "busy", False):
         yield from map(function, items)
         return
 
     def work(item: Task) -> Result:
-        _here.busy = True  # one that waits for others of its pool could wait for ever
+        _thread.busy = True  # a nested call that waits for its own pool could deadlock
         return function(item)
 
     with products_alone():
@@ -66,7 +65,7 @@ def map_ordered(
 def in_turn(
     pool: ThreadPoolExecutor, function: Callable[[Task], Result], tasks: Iterable[Task], most: int
 ) -> Iterator[Result]:
-    """Results of tasks in their order; at most ``most`` tasks run, or wait until they are taken."""
+    """Yield results in task order; at most ``most`` tasks are running or not yet consumed."""
     waiting: deque[Future[Result]] = deque()
     try:
         for task in tasks:
@@ -76,22 +75,22 @@ def in_turn(
         while waiting:
             yield waiting.popleft().result()
     finally:
-        # What runs already may still write to the caller's arrays.
+        # Tasks that have started may still write to the caller's arrays.
         wait([future for future in waiting if not future.cancel()])
 
 
 def for_each(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
-    """Run ``function``, which keeps what it makes itself, on each task; see :func:`map_ordered`."""
+    """Run ``function`` on each task for its side effects; see :func:`map_ordered`."""
     deque(map_ordered(function, tasks), maxlen=0)
 
 
 @contextlib.contextmanager
 def products_alone() -> Iterator[None]:
-    """While any tasks run, matrix products have no threads of their own.
+    """Limit matrix products to one thread inside the block.
 
-    They would wait for those of other tasks: of 64 tasks with products of 128 x 12,288 numbers each
-    took three seconds instead of a tenth. The limit is the whole process's, so those who come while
-    it holds leave it alone, and the last to go lifts it.
+    With threads of their own, the products of parallel tasks wait for each other: 64 tasks with
+    products of 128 x 12,288 numbers took 3 s each instead of 0.1 s. The limit is process-wide:
+    the first block sets it, and the last block to end restores it.
     """
     with _lock:
         _limits.append(_libraries().limit(limits=1) if not _limits else None)
@@ -99,29 +98,29 @@ def products_alone() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            limit = _limits.pop() if _limits else None  # none in a process that was forked
-            if limit is not None:  # the first one's: nobody is left
+            limit = _limits.pop() if _limits else None  # the list is empty after a fork
+            if limit is not None:  # the first entry: no other block is active
                 limit.restore_original_limits()
 
 
 @cache
 def _libraries() -> Any:
-    """The libraries for matrix products that are loaded by now; to look takes milliseconds."""
+    """The BLAS libraries loaded so far; cached because the search takes milliseconds."""
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
     return ThreadpoolController().select(user_api="blas")
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that stay: starting some takes as long as a small step."""
+    """A pool that is kept, because starting threads takes as long as a small step."""
     with _lock:
         if threads not in _pools:
             _pools[threads] = ThreadPoolExecutor(threads, "golddiff")
         return _pools[threads]
 
 
-def _forget() -> None:
-    """In a process that was forked: threads are not, and torch would wait for its own for ever."""
+def _reset_after_fork() -> None:
+    """Reset a forked process: it has no worker threads, and torch would wait for them."""
     torch.set_num_threads(1)
     global _lock
     _pools.clear()
@@ -129,8 +128,8 @@ def _forget() -> None:
     if _limits:
         _limits[0].restore_original_limits()
         _limits.clear()
-    _here.busy = False
+    _thread.busy = False
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,4 +1,4 @@
-"""Images as pictures: values to pixels, enlarged, side by side, in a file."""
+"""Image values to pixels, grids and picture files."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ CELL_SIDE, CELL_GAP = 96, 6
 
 
 def to_pixels(images: torch.Tensor) -> Pixels:
-    """Pixels to draw of images (n, C, H, W): (n, H, W) grey, or (n, H, W, 3) colour.
+    """Convert images (n, C, H, W) to pixels (n, H, W) grey or (n, H, W, 3) colour.
 
-    1 or 3 channels in [-1, 1], clipped; any other number (latents) as the mean over the channels,
-    black to white from the smallest value to the largest.
+    Values of 1 or 3 channels are clipped to [-1, 1]. With any other number of channels (latents)
+    the channel mean is drawn, scaled from black at its minimum to white at its maximum.
     """
     channels = images.shape[1]
     values = images.detach().float().cpu()
@@ -47,18 +47,18 @@ def to_pixels(images: torch.Tensor) -> Pixels:
 
 
 def enlarged(pixels: Pixels, factor: int) -> Pixels:
-    """Each pixel of (n, H, W) or (n, H, W, 3) as a square of ``factor`` by ``factor``."""
+    """Repeat each pixel of (n, H, W) or (n, H, W, 3) into a square of side ``factor``."""
     return pixels.repeat(factor, axis=1).repeat(factor, axis=2)
 
 
 def cells(images: torch.Tensor, side: int) -> Pixels:
-    """Images (n, C, H, W) in colour, enlarged by a whole factor to at least ``side`` wide."""
+    """Colour pixels of images (n, C, H, W), enlarged by an integer to at least ``side`` wide."""
     pixels = enlarged(to_pixels(images), max(1, math.ceil(side / images.shape[3])))
     return pixels if pixels.ndim == 4 else np.repeat(pixels[..., None], 3, axis=-1)
 
 
 def mosaic(pixels: Pixels, columns: int, gap: int) -> Pixels:
-    """Images (n, H, W[, 3]) in rows, in reading order, white in gaps between and around them."""
+    """One picture of images (n, H, W[, 3]) in reading order, with white gaps around each."""
     n, height, width = pixels.shape[:3]
     rows = math.ceil(n / columns)
     shape = (rows * (height + gap) + gap, columns * (width + gap) + gap, *pixels.shape[3:])
@@ -70,7 +70,7 @@ def mosaic(pixels: Pixels, columns: int, gap: int) -> Pixels:
 
 
 def draw_grid(images: torch.Tensor, columns: int | None = None) -> Image.Image:
-    """Images (n, C, H, W) in reading order, as square as they fill, at least 512 pixels wide."""
+    """A picture of images (n, C, H, W) in a roughly square grid at least 512 pixels wide."""
     pixels = to_pixels(images)
     columns = min(len(pixels), columns or math.ceil(math.sqrt(len(pixels))))
     width = GRID_WIDTH - GRID_GAP * (columns + 1)
@@ -81,7 +81,7 @@ def draw_grid(images: torch.Tensor, columns: int | None = None) -> Image.Image:
 def draw_rows(
     axes: Axes, images: torch.Tensor, labels: Sequence[str], heads: Sequence[str] = ()
 ) -> None:
-    """Rows of images (rows * columns, C, H, W), a label at the left of each, heads over columns."""
+    """Draw rows of images (rows * columns, C, H, W) with row labels and column heads."""
     columns = len(images) // len(labels)
     picture = mosaic(cells(images, CELL_SIDE), columns, CELL_GAP)
     axes.imshow(picture, interpolation="nearest")
@@ -91,19 +91,19 @@ def draw_rows(
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     for text in axes.get_yticklabels():
-        # Names come from people's files: what looks like a formula in one is none.
+        # Labels may be file names, in which "$" starts no formula.
         text.set_parse_math(False)
 
 
 def png(images: torch.Tensor) -> bytes:
-    """Images (n, C, H, W) as one PNG, as :func:`draw_grid` lays them out; for notebooks."""
+    """Images (n, C, H, W) as the bytes of one PNG, laid out by :func:`draw_grid`."""
     file = io.BytesIO()
     draw_grid(images).save(file, "PNG")
     return file.getvalue()
 
 
 def data_uri(picture: Image.Image | Pixels) -> str:
-    """A picture, or its pixels, as a PNG inside a page."""
+    """A picture or pixel array as a PNG data URI."""
     image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
@@ -118,7 +118,7 @@ def rendered(figure: Figure) -> Image.Image:
 
 
 def save(name: str, picture: Any, path: Path, texts: Mapping[str, str] | None = None) -> None:
-    """Write a Pillow picture or a figure, whole or not at all; a PNG of Pillow's carries texts."""
+    """Write a Pillow picture or a figure atomically, with text chunks in a Pillow picture's PNG."""
     with written_whole(name, path) as temporary:
         if hasattr(picture, "savefig"):
             picture.savefig(temporary, dpi=DPI)

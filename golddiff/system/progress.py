@@ -1,4 +1,4 @@
-"""Progress bars: on stderr, with the time left, gone when they are done."""
+"""Progress bars on stderr that show the remaining time and disappear when done."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn
 from rich.text import Text
 
-SURE = 0.05  # of the work, before which nothing is said of the rest
+SURE = 0.05  # share of the work after which the remaining time is shown
 
 
 def progress_bar(shown: bool = True) -> Progress:
-    """A bar with the time left, on a terminal or in a notebook, where it is to be shown."""
+    """A bar with the remaining time; hidden unless ``shown`` and in a terminal or notebook."""
     console = Console(stderr=True)
     in_notebook = console.is_jupyter and find_spec("ipywidgets") is not None
     return Progress(
-        TextColumn("{task.description}", markup=False),  # names of files are shown as they are
+        TextColumn("{task.description}", markup=False),  # file names may contain brackets
         BarColumn(),
         TaskProgressColumn(),
         _TimeLeft(),
@@ -31,9 +31,9 @@ def progress_bar(shown: bool = True) -> Progress:
 
 @contextmanager
 def waiting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """A bar for what takes seconds; what is called with how much is done, and of how much.
+    """Show a bar; yield a function that updates it with (done, total).
 
-    Where nobody says, it only moves: there is no share that would be true.
+    Until the function is called, the bar pulses without a percentage.
     """
     with progress_bar(shown) as bar:
         task = bar.add_task(what, total=None)
@@ -41,10 +41,10 @@ def waiting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None
 
 
 class _TimeLeft(ProgressColumn):
-    """At the speed since the start: rich's own forgets the first step, often the slowest."""
+    """Remaining time at the mean speed so far; rich's own column drops the slow first step."""
 
     def render(self, task: Task) -> Text:
-        """'0:01:30', or dashes where it would be a guess."""
+        """'0:01:30', or dashes while it would be a guess."""
         share = task.completed / task.total if task.total else 0.0
         left = "-:--:--"
         if share >= SURE and task.elapsed is not None:

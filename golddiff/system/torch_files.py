@@ -1,8 +1,8 @@
-"""What ``torch.save`` wrote, read without torch: tensors and plain values, and no code is run.
+"""Safe reader of ``torch.save`` files: tensors and plain values only, without running code.
 
-torch writes either a zip archive (``data.pkl``, and a member for each storage of numbers) or, until
-2020 and inside of EDM's pickles, five pickles in a row (a magic number, a version, the machine's
-word sizes, the values, the names of their storages) and then the storages' numbers.
+torch writes one of two formats. The first is a zip archive with ``data.pkl`` and one member per
+storage. The second, used until 2020 and inside EDM's pickles, is five pickles in a row (magic
+number, version, word sizes, values, storage names) followed by the bytes of the storages.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
 
 
 class Storage:
-    """Numbers of one type on the processor, which a pickle can hold but not alter.
+    """A CPU buffer of one dtype, which a pickle can hold but not alter.
 
-    Made of a persistent id: a word, its type, its key, where it was, how many there are.
+    Built from a persistent id: the word "storage", dtype, key, device and number of values.
     """
 
     def __init__(self, identifier: Any) -> None:
@@ -43,18 +43,18 @@ class Storage:
             raise UnpicklingError("asks for a storage of another form")
 
     def allocate(self, most: int) -> None:
-        """Room for the numbers, (count,) ``values``, in at most so many bytes."""
+        """Allocate ``values`` (count,); raises if they take more than ``most`` bytes."""
         size = self.count * self.dtype.itemsize
         self.check(min(size, most))
         self._bytes = torch.empty(size, dtype=torch.uint8)
         self.values = self._bytes.view(self.dtype)
 
     def fill(self, file: IO[bytes]) -> None:
-        """Take the numbers from their bytes."""
+        """Read the values from a file."""
         self.check(file.readinto(self._bytes.numpy()))  # type: ignore[attr-defined]
 
     def check(self, size: int) -> None:
-        """Raise where bytes are not as many as the numbers take."""
+        """Raise unless ``size`` is the storage's size in bytes."""
         if size != self.count * self.dtype.itemsize:
             present = size // self.dtype.itemsize
             raise UnpicklingError(
@@ -64,13 +64,13 @@ class Storage:
 
 @dataclass(frozen=True)
 class OtherTensor:
-    """A tensor of a kind that no network here is made of, such as sparse."""
+    """Placeholder for a tensor of an unsupported kind, such as sparse."""
 
     kind: str
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> torch.Tensor:
-    """``torch._utils._rebuild_tensor_v2``: a view of a storage, which must hold all of it."""
+    """``torch._utils._rebuild_tensor_v2``: a view of a storage, with a bounds check."""
     if not isinstance(storage, Storage):
         raise UnpicklingError(f"has a tensor made of {type(storage).__name__}")
     if type(size) is not tuple or type(stride) is not tuple or len(size) != len(stride):
@@ -78,7 +78,7 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> to
     if not all(type(n) is int and 0 <= n < 2**62 for n in (offset, *size, *stride)):
         raise UnpicklingError("has a tensor of an impossible shape")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    # A step of 0 would let a few numbers stand for a huge tensor.
+    # With a stride of 0, a few values could stand for a huge tensor.
     if 0 not in size and max(last + 1, math.prod(size)) > storage.count:
         raise UnpicklingError(f"has a tensor of shape {size} beyond its {storage.count} numbers")
     values = storage.values
@@ -92,12 +92,12 @@ def _parameter(data: Any, *rest: Any) -> torch.Tensor | OtherTensor:
 
 
 def _other(kind: str) -> Callable[..., OtherTensor]:
-    return lambda *given: OtherTensor(kind)
+    return lambda *args: OtherTensor(kind)
 
 
-def _other_dtype(*given: Any) -> OtherTensor:
-    """``_rebuild_tensor_v3``, which torch writes for types that have no storage class."""
-    return OtherTensor(next((str(g) for g in given if isinstance(g, torch.dtype)), "of no type"))
+def _other_dtype(*args: Any) -> OtherTensor:
+    """``_rebuild_tensor_v3``, which torch writes for dtypes that have no storage class."""
+    return OtherTensor(next((str(a) for a in args if isinstance(a, torch.dtype)), "of no type"))
 
 
 _DTYPES = {
@@ -107,7 +107,7 @@ _DTYPES = {
     "ComplexFloat": torch.complex64, "ComplexDouble": torch.complex128,
     "QUInt8": torch.uint8, "QInt8": torch.int8, "QInt32": torch.int32,
 }  # fmt: skip
-# Where the numbers were does not matter: they are read into the processor's memory.
+# Values are read into CPU memory, whatever device they were saved from.
 STORAGES: dict[tuple[str, str], Any] = {
     (module, f"{name}Storage"): dtype
     for module in ("torch", "torch.cuda")
@@ -136,11 +136,11 @@ TENSORS: dict[tuple[str, str], Any] = {
 
 
 def read_torch(path: Path) -> Any:
-    """The values that ``torch.save`` wrote, of either form, with tensors on the processor.
+    """Read a file of ``torch.save`` in either format, with tensors on the CPU.
 
     Raises:
-        CheckpointError: unreadable, damaged, unpacks to far more than it holds, or asks for
-            anything else than tensors, arrays and plain values, which it names.
+        CheckpointError: the file is unreadable, damaged, unpacks to far more than its size, or
+            contains anything but tensors, arrays and plain values; the message names it.
     """
     try:
         with path.open("rb") as file:
@@ -150,9 +150,10 @@ def read_torch(path: Path) -> Any:
     except SourceError as error:
         raise CheckpointError(str(error)) from None
     except Exception as error:
-        # A damaged archive raises nearly anything.
+        # A damaged archive raises nearly any exception type.
         raise CheckpointError(
-            f"{path} is damaged, or no checkpoint of tensors and plain values: it {one_line(error)}"
+            f"{path} is damaged or not a checkpoint of tensors and plain values: it "
+            f"{one_line(error)}"
         ) from error
 
 
@@ -160,37 +161,37 @@ def _read_zip(path: Path, file: IO[bytes]) -> Any:
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         check_unpacked(str(path), path.stat().st_size, sum(m.file_size for m in members))
-        homes = [
+        roots = [
             m.filename.removesuffix("data.pkl") for m in members if m.filename.endswith("/data.pkl")
         ]
-        if len(homes) != 1:
-            raise UnpicklingError(f"has {len(homes)} members data.pkl")
+        if len(roots) != 1:
+            raise UnpicklingError(f"has {len(roots)} members named data.pkl")
         names = {member.filename for member in members}
-        if f"{homes[0]}byteorder" in names and archive.read(f"{homes[0]}byteorder") != b"little":
+        if f"{roots[0]}byteorder" in names and archive.read(f"{roots[0]}byteorder") != b"little":
             raise UnpicklingError("is big-endian")
         storages: dict[str, Storage] = {}
 
         def storage(identifier: Any) -> Storage:
-            made = Storage(identifier)
-            if made.key not in storages:
-                with archive.open(f"{homes[0]}data/{made.key}") as member:
-                    made.check(size := archive.getinfo(member.name).file_size)
-                    made.allocate(size)
-                    made.fill(member)
-                storages[made.key] = made
-            return storages[made.key]
+            new = Storage(identifier)
+            if new.key not in storages:
+                with archive.open(f"{roots[0]}data/{new.key}") as member:
+                    new.check(size := archive.getinfo(member.name).file_size)
+                    new.allocate(size)
+                    new.fill(member)
+                storages[new.key] = new
+            return storages[new.key]
 
-        return read_pickle(archive.read(f"{homes[0]}data.pkl"), STORAGES | TENSORS, storage)
+        return read_pickle(archive.read(f"{roots[0]}data.pkl"), STORAGES | TENSORS, storage)
 
 
 def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] = TENSORS) -> Any:
-    """The values of pickles in a row, which may ask for ``names``.
+    """Read the format of consecutive pickles; they may use only the globals in ``names``.
 
     The file has to end with the last storage.
     """
-    here = file.tell()
-    size = file.seek(0, io.SEEK_END) - here
-    file.seek(here)
+    start = file.tell()
+    size = file.seek(0, io.SEEK_END) - start
+    file.seek(start)
     magic, version, words = (read_pickle(file, {}) for _ in range(3))
     if magic != MAGIC or version != VERSION or type(words) is not dict:
         raise UnpicklingError("is of an unknown format")
@@ -199,11 +200,11 @@ def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] = TENSORS) -> An
     storages: dict[str, Storage] = {}
 
     def storage(identifier: Any) -> Storage:
-        made = Storage(identifier)
-        if made.key not in storages:
-            made.allocate(size)
-            storages[made.key] = made
-        return storages[made.key]
+        new = Storage(identifier)
+        if new.key not in storages:
+            new.allocate(size)
+            storages[new.key] = new
+        return storages[new.key]
 
     values = read_pickle(file, STORAGES | names, storage)
     keys = read_pickle(file, {})
@@ -215,5 +216,5 @@ def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] = TENSORS) -> An
             raise UnpicklingError("holds a storage of another length than it declares")
         storages[key].fill(file)
     if file.read(1):
-        raise UnpicklingError("goes on behind its storages")
+        raise UnpicklingError("continues after its last storage")
     return values

@@ -1,4 +1,4 @@
-"""Times and sizes as people read them."""
+"""Durations, byte sizes and image shapes as text."""
 
 from __future__ import annotations
 

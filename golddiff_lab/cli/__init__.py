@@ -1,1 +1,1 @@
-"""``golddiff bench`` and ``golddiff reproduce``."""
+"""``golddiff bench``, ``demo``, ``oracle``, ``plot`` and ``reproduce``."""

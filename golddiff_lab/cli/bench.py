@@ -1,4 +1,4 @@
-"""``golddiff bench step | scaling | enlarge``: times that can be trusted."""
+"""``golddiff bench step | scaling | enlarge``: reliable timings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.bench.step_job import StepJob
 
 bench = typer.Typer(
-    help="Time methods, and other people's code, in one run beside the machine's own rates.",
+    help="Time methods and other projects' code, along with the speed of the machine itself.",
     rich_markup_mode="rich",
 )
 
@@ -25,9 +25,9 @@ bench = typer.Typer(
 def step(options: StepJob) -> None:
     """Time one denoising step at every noise level, with its error against the full scan.
 
-    All sides get the same noisy images and take turns, each in a process of its own. Mask
-    threshold, patch size, boundary rule and subset sizes are every side's that has them, peers'
-    included.
+    Methods and peers get the same noisy images and take turns, each in its own process. Mask
+    threshold, patch size, boundary rule and subset sizes apply to all of them that have such a
+    setting.
 
     For example:
 
@@ -51,8 +51,8 @@ def step(options: StepJob) -> None:
         outcome = run(options, lambda what: bar.update(task, description=what))
     figures = report.figures(options, outcome)
     say(
-        f"{describe(outcome.store)}; batch {options.batch}, {options.repeats} timed steps a level, "
-        f"{outcome.machine.threads} threads, queries: {options.queries_from}"
+        f"{describe(outcome.store)}; batch {options.batch}, {options.repeats} timed steps "
+        f"per level, {outcome.machine.threads} threads, queries: {options.queries_from}"
     )
     say(report.machine_line(outcome.machine))
     say(*report.levels_table(figures), *report.notes(options, outcome))
@@ -61,17 +61,17 @@ def step(options: StepJob) -> None:
     for row in outcome.rows if options.verbose else ():
         if row["description"] is not None:
             say(f"sigma {row['sigma']:.3g}, {row['side']}: {row['description']}")
-    about = {"golddiff": __version__, "store": summary(outcome.store)}
-    write_json(options.json, {**about, **figures})
+    header = {"golddiff": __version__, "store": summary(outcome.store)}
+    write_json(options.json, {**header, **figures})
 
 
 @bench.command()
 @command
 def scaling(options: ScalingJob) -> None:
-    """Time, memory and error against the number of images.
+    """Measure time, memory and error as a function of the number of training images.
 
-    Every size and method is measured in a process of its own and kept in the cache folder
-    ($GOLDDIFF_CACHE): a run that was interrupted goes on where it was.
+    Each size and method runs in its own process; the results are kept in the cache folder
+    ($GOLDDIFF_CACHE), so that an interrupted run continues where it stopped.
 
     For example:
 
@@ -101,27 +101,27 @@ def scaling(options: ScalingJob) -> None:
 class EnlargeOptions:
     """The options of ``golddiff bench enlarge``."""
 
-    store: Path = argument("A folder that golddiff index made.")
-    out: Path = argument("The folder to make.")
-    limit: int = option("Images of the new set.")
-    seed: int = option("Of the changes.", 0)
-    overwrite: bool = option("Replace a store that is there already.", False)
+    store: Path = argument("A store made by golddiff index.")
+    out: Path = argument("The folder to create for the new store.")
+    limit: int = option("Number of images in the new store.")
+    seed: int = option("Seed of the random changes.", 0)
+    overwrite: bool = option("Replace an existing store.", False)
 
 
 @bench.command()
 @command
 def enlarge(options: EnlargeOptions) -> None:
-    """Make a store of a store's images and changed copies of them. Not real data: for timing.
+    """Enlarge a store with modified copies of its images. For timing only: it is not real data.
 
     For example:
 
       golddiff bench enlarge imagenet64.store million.store --limit 1280000
     """
-    asked = SourceOptions(limit=options.limit, seed=options.seed)  # checked before anything is read
+    checked = SourceOptions(limit=options.limit, seed=options.seed)  # raises before any reading
 
     from golddiff.store.images import ImageStore
     from golddiff_lab.enlarged import enlarge
 
     store = ImageStore.open(options.store)
-    n, seed = options.limit, asked.seed
+    n, seed = options.limit, checked.seed
     say(describe(enlarge(store, n, options.out, seed, overwrite=options.overwrite)))

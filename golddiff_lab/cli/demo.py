@@ -1,4 +1,4 @@
-"""``golddiff demo``: the novelty dial, and the field in three pictures."""
+"""``golddiff demo``: draw the novelty dial, all methods, a trajectory and the paper's Figure 1."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 STEPS = 10
 DIAL, COLUMNS = (0.0, 0.3, 0.7, 1.0), 10
 TRAJECTORY_OF = "golddiff-pca"
-# A full scan of wider images by all seven methods takes more than a demo's patience.
+# Full scans of larger images take too long for a demo.
 MOST_VALUES = 4096
 
 
 @dataclass(frozen=True)
 class Part:
-    """One training set of the demo, and how many images each method makes of it."""
+    """One training set of the demo, and the number of images that each method draws."""
 
     source: str
     reading: SourceOptions
@@ -56,17 +56,17 @@ BUILT_IN = (Part("digits", SourceOptions(), 8), Part("patches", SourceOptions(li
 class DemoOptions:
     """The options of ``golddiff demo``."""
 
-    out: Path = option("The folder for the pictures.", Path("demo"))
-    data: str | None = option("Your own images instead of the built-in digits and patches.", None)
+    out: Path = option("Folder for the pictures.", Path("demo"))
+    data: str | None = option("Your own images, instead of the built-in digits and patches.", None)
     size: Size = None
     limit: Limit = 2000
     seed: Seed = 0
-    novelty: float | None = option("As golddiff sample's.", None)
+    novelty: float | None = option("A novelty to draw, from 0 to 1; default 0.7.", None)
 
 
 @command
 def demo(options: DemoOptions) -> None:
-    """Draw the novelty dial, every method from the same noise, a trajectory, the paper's Figure 1.
+    """Draw four pictures: novelty dial, all methods, a trajectory and the paper's Figure 1.
 
     For example:
 
@@ -96,7 +96,7 @@ def demo(options: DemoOptions) -> None:
     stores = [_open(part) for part in parts]
     moons = cached_store("moons", SourceOptions(), say=say)
     dial_with_bar(stores[-1])
-    with waiting("the novelty dial") as watch:
+    with waiting("drawing the novelty dial") as watch:
         save("out", draw_novelties(stores[-1], seed, options.novelty, watch=watch), paths[0])
     say(f"{paths[0]}: the same noise at several novelties, and the sources of one output")
     denoisers = [{name: create(name, store, seed=seed) for name in SHOWN} for store in stores]
@@ -108,7 +108,7 @@ def demo(options: DemoOptions) -> None:
         save("out", draw_methods(blocks, _caption()), paths[1])
         save("out", _trajectory(denoisers[-1][TRAJECTORY_OF], seed), paths[2])
         save("out", draw_concentration(moons, seed), paths[3])
-    say(f"{paths[1]}: a row a method, the same noise in every column")
+    say(f"{paths[1]}: one row per method, the same noise in every column")
     say(f"{paths[2]}: one sample of {TRAJECTORY_OF}, step by step, with its golden subset's size")
     say(f"{paths[3]}: the posterior narrows from all points to a neighbourhood (paper, Figure 1)")
     say(f"done in {duration(time.perf_counter() - start)}")
@@ -121,7 +121,7 @@ def draw_novelties(
     name: str | None = None,
     watch: Callable[[int, int], None] = lambda done, total: None,
 ) -> Any:
-    """The dial of a store as a figure; the first output of a novelty with its sources."""
+    """A figure of the store's novelty dial, with the sources of the first output at ``novelty``."""
     from golddiff.estimators.dial import NOVELTY, recommended
     from golddiff.sampling import sample
     from golddiff_lab.figures.novelty_dial import draw_dial
@@ -130,14 +130,14 @@ def draw_novelties(
     settings = sorted({*DIAL, novelty})
     done = itertools.count(1)
     runs = {
-        asked: sample(
-            recommended(store, asked), COLUMNS, STEPS, seed=seed, trajectory=False,
-            attribution=asked == novelty,
+        setting: sample(
+            recommended(store, setting), COLUMNS, STEPS, seed=seed, trajectory=False,
+            attribution=setting == novelty,
             on_step=lambda _: watch(next(done), STEPS * len(settings)),
         )
-        for asked in settings
+        for setting in settings
     }  # fmt: skip
-    rows = [(asked, run.images, float(run.novelty.novelty.mean())) for asked, run in runs.items()]
+    rows = [(value, run.images, float(run.novelty.novelty.mean())) for value, run in runs.items()]
     explained = runs[novelty].attribution
     assert explained is not None
     caption = f"The same noise, {store.n:,} training images of {name or store.manifest.source}"
@@ -147,13 +147,11 @@ def draw_novelties(
 def _open(part: Part) -> ImageStore:
     store = cached_store(part.source, part.reading, say=say, progress=True)
     if len(store.shape) != 3:
-        raise ArgumentError(
-            f"data: {part.source} holds {shape_text(store.shape)}, the demo draws images"
-        )
+        raise ArgumentError(f"data: {part.source} holds {shape_text(store.shape)}, expected images")
     if store.d > MOST_VALUES:
         raise ArgumentError(
-            f"data: the images of {part.source} have {store.d:,} values each, the demo takes at "
-            f"most {MOST_VALUES:,}; give --size 32"
+            f"data: the images of {part.source} have {store.d:,} values each, expected at most "
+            f"{MOST_VALUES:,}; give --size 32"
         )
     return store
 
@@ -164,16 +162,16 @@ def _block(part: Part, denoisers: dict[str, Denoiser], seed: int, bar: Progress)
 
     made, source = {}, Path(part.source).name
     for i, (name, denoiser) in enumerate(denoisers.items(), 1):
-        # A bar each: some take many times as long as others.
+        # A bar per method, because some take many times as long as others.
         line = f"{source}, method {i} of {len(denoisers)}: {name}"
         task = bar.add_task(line, total=2 * part.n * STEPS)
         on_step = partial(bar.advance, task)
-        # Compiles the kernels and makes the masks, which the label's time is not about. The same
-        # run as the one measured, because kernels are compiled apart for few queries and many.
+        # Compile the kernels and make the masks before timing. The run is the same as the timed
+        # one, because kernels are compiled separately for few and many queries.
         sample(denoiser, part.n, STEPS, seed=seed, trajectory=False, on_step=on_step)
-        begin = time.perf_counter()
+        start = time.perf_counter()
         samples = sample(denoiser, part.n, STEPS, seed=seed, trajectory=False, on_step=on_step)
-        seconds = (time.perf_counter() - begin) / (part.n * STEPS)
+        seconds = (time.perf_counter() - start) / (part.n * STEPS)
         made[SHOWN[name].title] = Made(samples.images, seconds)
         bar.remove_task(task)
     store = denoisers["optimal"].store
@@ -185,13 +183,13 @@ def _caption() -> str:
     import torch
 
     return (
-        f"{STEPS} DDIM steps. Under each method: measured seconds per image and step, "
-        f"{torch.get_num_threads()} threads, kernels compiled and masks made before."
+        f"{STEPS} DDIM steps. Under each method: measured time per image and step with "
+        f"{torch.get_num_threads()} threads, without compiling kernels and making masks."
     )
 
 
 def _trajectory(denoiser: Denoiser, seed: int) -> Any:
-    """One sample: the noisy image that each step sees, and what it predicts from it."""
+    """A figure of one sample: the noisy input and the prediction of each step."""
     import torch
 
     from golddiff.figures.trajectory import Row, draw_trajectory
@@ -199,7 +197,7 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
 
     noise = initial_noise(1, denoiser.store.shape, seed)
     run = list(steps(denoiser, noise, noise_levels(STEPS, "ddim")))
-    # As the diffusion process holds them, of about unit size, whatever the noise level.
+    # Scaled to about unit variance, as in the variance-preserving process.
     noisy = torch.cat([state.x / (1 + state.sigma**2) ** 0.5 for state in run])
     predicted = torch.cat([state.x0 for state in run])
     subsets = golden_subsets(denoiser, [state.sigma for state in run], None) or []
@@ -208,5 +206,5 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
         [state.sigma for state in run],
         [f"{k:,}" for k in subsets[0]["k"]],
         f"{SHOWN[TRAJECTORY_OF].title}: one sample, k of the {denoiser.store.n:,} "
-        "training images a step",
+        "training images per step",
     )

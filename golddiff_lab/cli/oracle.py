@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
     from golddiff_lab.training.run import Run
 
-TOLD_EVERY = 100
+PRINT_EVERY = 100  # steps, if stderr is not a terminal
 DTYPES = ("float16", "float32")
 
 oracle = typer.Typer(
     name="oracle",
-    help="Train a network to compare with, show what a checkpoint is, pack weights, measure what "
-    "it looks at.",
+    help="Train a network to compare with, describe a checkpoint, pack its weights, or measure the "
+    "patch sizes it uses.",
     no_args_is_help=True,
 )
 
@@ -45,8 +45,8 @@ oracle = typer.Typer(
 class TrainOptions:
     """The options of ``golddiff oracle train``."""
 
-    out: Path = option("The folder of the run; one that is there goes on.")
-    data: str = option("A store, or any source of images that golddiff sample takes.", "digits")
+    out: Path = option("Folder of the run; a run already in it continues.")
+    data: str = option("A store, or any source of images that golddiff sample reads.", "digits")
     settings: TrainSettings = field(default_factory=TrainSettings)
     threads: Threads = None
 
@@ -54,10 +54,10 @@ class TrainOptions:
 @oracle.command()
 @command
 def train(options: TrainOptions) -> None:
-    """Train an attention-free DDPM U-Net, or go on with a run that was stopped.
+    """Train an attention-free DDPM U-Net, or continue a stopped run.
 
-    Averaged weights are written to the folder every two minutes. On the processor the minutes are
-    those of its own work: a stopped process or a busy machine makes it last longer, not learn less.
+    The averaged weights are saved to the folder every two minutes. On a CPU, --minutes is processor
+    time: a pause or a busy machine makes training last longer, but not learn less.
 
     For example:
 
@@ -74,7 +74,7 @@ def train(options: TrainOptions) -> None:
         settings = replace(settings, minutes=60.0)
     settings.check()
     line = command_of(options.data, out, settings, threads)
-    with _stop_asked() as stopped:
+    with _stop_event() as stopped:
         run = _train(_store(options.data), out, settings, stopped, line)
         loss = ""
         if run.history:
@@ -82,18 +82,18 @@ def train(options: TrainOptions) -> None:
             loss = f", loss {run.history[-1][2]:.4f}"
         say(f"{out}: {run.step:,} steps in {duration(run.elapsed)}{loss}")
         if stopped.is_set():
-            say("stopped; the same command goes on from here")
+            say("stopped; run the same command again to continue")
             raise KeyboardInterrupt
 
 
 def command_of(data: str, out: Path, settings: TrainSettings, threads: int | None) -> str:
-    """The command line of a run: every setting that is not the default."""
+    """The command line of a run, with all settings that differ from their defaults."""
     words = ["golddiff", "oracle", "train", "--data", data, "--out", str(out)]
-    plain = TrainSettings().as_dict()
-    given: dict[str, Any] = {n: v for n, v in settings.as_dict().items() if v != plain[n]}
-    given["multipliers"] = ",".join(map(str, settings.multipliers))
-    given["minutes"] = settings.minutes
-    for name, value in {**given, "channels": settings.channels, "threads": threads}.items():
+    defaults = TrainSettings().as_dict()
+    changed: dict[str, Any] = {n: v for n, v in settings.as_dict().items() if v != defaults[n]}
+    changed["multipliers"] = ",".join(map(str, settings.multipliers))
+    changed["minutes"] = settings.minutes
+    for name, value in {**changed, "channels": settings.channels, "threads": threads}.items():
         if value is True:
             words.append(f"--{name.replace('_', '-')}")
         elif value is not None:
@@ -107,7 +107,7 @@ def _train(
 ) -> Run:
     from golddiff_lab.training.train import train as train_network
 
-    count, mean = 0, 0.0  # of this process: a run that goes on has taken steps before
+    count, mean = 0, 0.0  # of this process only: a continued run has earlier steps
     with progress_bar() as bar:
         task = bar.add_task("training", total=1.0)
 
@@ -117,7 +117,7 @@ def _train(
             mean += max(0.02, 1 / count) * (loss - mean)
             line = f"step {run.step:,}  loss {mean:.4f}"
             bar.update(task, completed=run.share, description=line)
-            if not sys.stderr.isatty() and (run.step == 1 or run.step % TOLD_EVERY == 0):
+            if not sys.stderr.isatty() and (run.step == 1 or run.step % PRINT_EVERY == 0):
                 say(f"{line}  {duration(run.elapsed)}")
 
         return train_network(
@@ -126,7 +126,7 @@ def _train(
 
 
 def _draw(run: Run, out: Path) -> None:
-    """The losses, and over them the mean of the last tenth of those until then."""
+    """Plot the losses, and at each step the mean over the last tenth of the steps so far."""
     from golddiff.figures.curves import Panel, Series, draw_panels
     from golddiff.system.pictures import save
 
@@ -139,21 +139,21 @@ def _draw(run: Run, out: Path) -> None:
 
 
 @contextlib.contextmanager
-def _stop_asked() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or polite kill sets; the second one ends the process."""
+def _stop_event() -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets; the second one ends the process."""
     event = threading.Event()
 
-    def ask(number: int, frame: object) -> None:
+    def stop(number: int, frame: object) -> None:
         event.set()
         restore()
 
-    # Signals can be taken over by the main thread only; elsewhere nobody presses Ctrl-C.
-    taken: dict[signal.Signals, Any] = {}
+    # Only the main thread can install signal handlers.
+    previous: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        taken = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+        previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def restore() -> None:
-        for number, handler in taken.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
     try:
@@ -170,57 +170,55 @@ def _store(data: str) -> ImageStore:
 def info(
     path: Annotated[Path, typer.Argument(help="A checkpoint that load_oracle reads.")],
     resolution: Annotated[
-        int | None, typer.Option(help="Side of the images, where the file does not tell it.")
+        int | None, typer.Option(help="Side of the images, if the file does not record it.")
     ] = None,
     json: JsonPath = None,
 ) -> None:
-    """Show what a checkpoint is: the network, its images, and how it was trained.
+    """Describe a checkpoint: the network, its images and how it was trained.
 
     For example:
 
       golddiff oracle info mnist-oracle/
     """
     starting()
-    about = _described(path, resolution)
-    shape, classes = tuple(about["shape"]), about["num_classes"]
-    say(f"{path}: {about['kind']}")
+    description = _description(path, resolution)
+    shape, classes = tuple(description["shape"]), description["num_classes"]
+    say(f"{path}: {description['kind']}")
     say(
         f"images: {shape_text(shape)}, "
         + (f"{classes:,} classes" if classes else "unconditional")
-        + f"; noise levels {about['sigma_min']:.3g} to {about['sigma_max']:.4g}"
+        + f"; noise levels {description['sigma_min']:.3g} to {description['sigma_max']:.4g}"
     )
-    size = "" if about["bytes"] is None else f", {byte_size(about['bytes'])} on disk"
-    say(f"weights: {about['parameters']:,}{size}")
-    if about["network"] is not None:
-        say("network: " + ", ".join(f"{name} {value}" for name, value in about["network"].items()))
-    training = about["training"]
+    size = "" if description["bytes"] is None else f", {byte_size(description['bytes'])} on disk"
+    say(f"weights: {description['parameters']:,}{size}")
+    if (network := description["network"]) is not None:
+        say("network: " + ", ".join(f"{name} {value}" for name, value in network.items()))
+    training = description["training"]
     if training:
         say(f"trained: {training['steps']:,} steps in {training['minutes']:g} minutes")
         if "images_seen" in training:
-            say(
-                f"images seen, with those of the weights it began with: {training['images_seen']:,}"
-            )
+            say(f"images seen, including by its starting weights: {training['images_seen']:,}")
         if training["loss"]:
             say("loss: " + _losses(training["loss"]))
         if training.get("command"):
             say(f"command: {training['command']}")
-    write_json(json, about)
+    write_json(json, description)
 
 
 @oracle.command()
 def export(
-    path: Annotated[Path, typer.Argument(help="The folder of a run, or a file of golddiff's.")],
-    out: Annotated[Path, typer.Argument(help="The file to write, .safetensors.")],
-    dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    path: Annotated[Path, typer.Argument(help="A training run's folder, or a weights file.")],
+    out: Annotated[Path, typer.Argument(help="The .safetensors file to write.")],
+    dtype: Annotated[str, typer.Option(help="Weights as float16 or float32.")] = "float16",
     command: Annotated[
         str | None,
-        typer.Option(help="The command line it was trained by, where the run did not keep it."),
+        typer.Option(help="The training command to record, if the run did not record it."),
     ] = None,
 ) -> None:
     """Pack a trained network into one file, at half the size.
 
-    The file says of itself what the network is, by which command it was trained and how the loss
-    fell; load_oracle and golddiff oracle info read it.
+    The file also records the network's settings, its training command and its loss curve. It can be
+    read by load_oracle and golddiff oracle info.
 
     For example:
 
@@ -247,11 +245,11 @@ class PatchSizesOptions:
     """The options of ``golddiff oracle patch-sizes``."""
 
     network: Path = argument("A checkpoint that load_oracle reads.")
-    store: str = argument("A store of its training images, or a source.")
-    sizes: str | None = option("Odd sizes to try, 3,5,7; default: from 3 to the image's.", None)
+    store: str = argument("A store of the network's training images, or a source of them.")
+    sizes: str | None = option("Odd sizes to try (3,5,7); default: 3 to the image size.", None)
     boundary: str = option("Kamb: zeros, circular or none.", "zeros", panel=ADVANCED)
-    samples: int = option("Runs of the network; the authors' 20.", 8)
-    images: int = option("Training images compared, drawn at random; the authors' 5000.", 1000)
+    samples: int = option("Number of runs of the network; the authors use 20.", 8)
+    images: int = option("Number of random training images; the authors use 5000.", 1000)
     seed: Seed = 0
     threads: Threads = None
     json: JsonPath = None
@@ -260,10 +258,10 @@ class PatchSizesOptions:
 @oracle.command(name="patch-sizes")
 @command
 def patch_sizes(options: PatchSizesOptions) -> None:
-    """Measure the size of patch that a network looks at, at each noise level, for Kamb's denoiser.
+    """Measure a network's patch size at each noise level, for Kamb's denoiser.
 
-    The sizes whose predictions point most nearly the network's way, by the calibration of Kamb and
-    Ganguli. Its file is what --patch-size takes.
+    Chooses the sizes whose predictions have the largest cosine similarity with the network's, as
+    Kamb and Ganguli do. The --patch-size option of other commands reads the JSON file.
 
     For example:
 
@@ -284,23 +282,23 @@ def patch_sizes(options: PatchSizesOptions) -> None:
     )  # fmt: skip
     network, store = load_oracle(options.network), _store(options.store)
     with progress_bar() as bar:
-        task = bar.add_task("patch sizes")
-        found = calibrated(
+        task = bar.add_task("measuring patch sizes")
+        result = calibrated(
             network, store, settings,
             lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
-    for (sigma, size), chosen in zip(found.pairs, found.chosen, strict=True):
+    for (sigma, size), chosen in zip(result.pairs, result.chosen, strict=True):
         say(f"sigma {sigma:8.3f}: {size:2} x {size} (samples {min(chosen)} to {max(chosen)})")
     figures = {
         "kind": "patch-sizes", "network": str(options.network), "store": options.store,
-        **asdict(settings), "patch_sizes": found.pairs, "sizes": found.sizes,
-        "chosen": found.chosen.tolist(), "cosines": found.cosines.mean(axis=2).tolist(),
+        **asdict(settings), "patch_sizes": result.pairs, "sizes": result.sizes,
+        "chosen": result.chosen.tolist(), "cosines": result.cosines.mean(axis=2).tolist(),
     }  # fmt: skip
     write_json(options.json, figures)
 
 
-def _described(path: Path, resolution: int | None) -> dict[str, Any]:
-    """Everything about a checkpoint that fits in JSON; it is loaded, so damage is found."""
+def _description(path: Path, resolution: int | None) -> dict[str, Any]:
+    """A description of a checkpoint for JSON; loads the network, so that damage is detected."""
     from golddiff.oracles.files import find_weights, read_weights
     from golddiff.oracles.load import load_oracle
     from golddiff.oracles.unet import TABLE, UNet
@@ -309,7 +307,7 @@ def _described(path: Path, resolution: int | None) -> dict[str, Any]:
     network, size, training = loaded.network, None, None
     if isinstance(network, UNet):
         size = find_weights(path).stat().st_size
-        with contextlib.suppress(CheckpointError):  # a published one does not say
+        with contextlib.suppress(CheckpointError):  # published checkpoints have no such record
             training = read_weights(find_weights(path))[1]["training"]
     return {
         "path": str(path),
@@ -326,6 +324,6 @@ def _described(path: Path, resolution: int | None) -> dict[str, Any]:
 
 
 def _losses(points: list[list[Any]]) -> str:
-    """The first, the middle and the last of the points kept."""
+    """The first, middle and last recorded losses as text."""
     chosen = {0, len(points) // 2, len(points) - 1}
     return ", ".join(f"{points[i][1]:.4f} at step {points[i][0]:,}" for i in sorted(chosen))

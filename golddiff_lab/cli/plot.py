@@ -1,4 +1,4 @@
-"""``golddiff plot``: figures drawn again from JSON."""
+"""``golddiff plot``: redraw line plots from JSON files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class PlotOptions:
     """The options of ``golddiff plot``."""
 
     paths: list[Path] = argument(
-        "JSON files of evaluate, reproduce, bench or sample.", metavar="PATH.json..."
+        "JSON files written by evaluate, reproduce, bench or sample.", metavar="PATH.json..."
     )
     out: Path | None = option(
-        "The picture, of one file; default: beside each file, ending in .png.", None
+        "The picture to write, for a single JSON file; default: PATH.png beside each file.", None
     )
-    title: str = option("Above the picture.", "")
+    title: str = option("Title above the plots.", "")
 
 
 @command
 def plot(options: PlotOptions) -> None:
-    """Draw the line plots of figures that were written as JSON: curves, errors, scaling.
+    """Draw line plots from the JSON files of other commands.
 
     For example:
 
@@ -37,7 +37,7 @@ def plot(options: PlotOptions) -> None:
     """
     paths = options.paths
     if options.out is not None and len(paths) > 1:
-        raise ArgumentError(f"out: is for one file, got {len(paths)}")
+        raise ArgumentError(f"out: got {len(paths)} JSON files, expected one")
     targets = [options.out or path.with_suffix(".png") for path in paths]
     for target in targets:
         check_writable("out", target, PICTURES)

@@ -21,24 +21,24 @@ ALL = "all"
 class ReproduceOptions:
     """The options of ``golddiff reproduce``."""
 
-    name: str | None = argument("Which (see --list), or all.", None)
+    name: str | None = argument("Name of an experiment (see --list), or all.", None)
     listed: bool = option("List the experiments.", False, names=("--list",))
     data: list[str] | None = option(
-        "A data set: a store, or images to index. Repeat for several. Names: mnist, "
+        "A data set: a store, or images to index; repeat the option for several. Names: mnist, "
         "fashion-mnist, cifar10, celeba-hq, afhq, imagenet, imagenet64-100.",
         None,
         metavar="NAME=PATH",
     )
     oracle: list[str] | None = option(
-        "The network to compare with on a data set; NAME-conditional, NAME-edm-vp and NAME-edm-ve "
-        "for networks of these kinds.",
+        "The network to compare with on a data set; use NAME-conditional, NAME-edm-vp and "
+        "NAME-edm-ve for networks of these kinds.",
         None,
         metavar="NAME=PATH",
     )
     settings: Settings = field(default_factory=Settings)
     threads: Threads = None
     report: Path | None = option(
-        "Collect all finished experiments in --out into this page, with the remarks of "
+        "Collect all finished experiments of --out in this page, with remarks from the files "
         "NAME.notes.md beside it.",
         None,
         metavar="PATH.md",
@@ -47,10 +47,10 @@ class ReproduceOptions:
 
 @command
 def reproduce(options: ReproduceOptions) -> None:
-    """Compute a table or figure of the paper, our figures beside the paper's.
+    """Compute a table or figure of the paper, with our results beside the paper's.
 
-    What is computed is kept in --out: a second run, or one after an interrupt, goes on from there.
-    Data sets and networks that are not given stand as "no data here" and "no oracle here".
+    Results are kept in --out, so that a later run, or one after an interrupt, continues from them.
+    Missing data sets and networks are listed as "no data here" and "no oracle here".
 
     For example:
 
@@ -67,7 +67,7 @@ def reproduce(options: ReproduceOptions) -> None:
             say(f"{experiment.name:<18} {experiment.title} ({experiment.source})")
         return
     if options.name is None and options.report is None:
-        raise ArgumentError(f"name: none given, expected all or one of {', '.join(EXPERIMENTS)}")
+        raise ArgumentError(f"name: got none, expected all or one of {', '.join(EXPERIMENTS)}")
     if options.report is not None:
         check_writable("report", options.report, (".md",))
     if options.name is not None:
@@ -91,11 +91,11 @@ def _run(names: list[str], options: ReproduceOptions) -> None:
     check_settings(settings.n, 10, "ddim", settings.seed)
     use_threads(options.threads)
     context = Context(**vars(settings), data=stores, oracles=networks, say=say, watch=counting)
-    # What is given is opened before anything is computed: a wrong path shows at once.
-    for given in stores:
-        context.store(given)
-    for given in networks:
-        context.oracle(given)
+    # Open all inputs before computing anything, so that a wrong path fails at once.
+    for dataset in stores:
+        context.store(dataset)
+    for network in networks:
+        context.oracle(network)
     for name in names:
         experiment = find(name)
         say(f"{name}: {experiment.title}")

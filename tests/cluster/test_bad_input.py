@@ -176,7 +176,7 @@ def test_what_a_shard_refuses(two):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sample", "--cluster", "local"], "--cluster needs --store"),
+        (["sample", "--cluster", "local"], "--cluster needs a --store"),
         (["sample", "--cluster", "nonsense", "--store", "x"], "--cluster: got 'nonsense'"),
         (["sample", "--cluster", "", "--store", "x"], "--cluster: got ''"),
         (["sample", "--allow-missing"], "applies to --cluster only"),

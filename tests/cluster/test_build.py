@@ -186,7 +186,7 @@ def test_the_command_line_indexes_and_samples(cluster, sources, tmp_path, capsys
     (out / "shard-00001").rename(tmp_path / "aside")
     capsys.readouterr()
     assert run([*sample, "--allow-missing"]) == 0
-    assert "only 50.0% of the training images were seen" in capsys.readouterr().out
+    assert "only 50.0% of the training images were used" in capsys.readouterr().out
     said = json.loads(figures.read_text())["cluster"]
     assert (said["share"], list(said["missing"])) == (0.5, [str(out / "shard-00001")])
 

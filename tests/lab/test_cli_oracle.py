@@ -77,8 +77,8 @@ def test_a_polite_kill_saves_the_run(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "stopped; the same command goes on from here" in out
-    assert err == "golddiff: interrupted; files are written whole or not at all\n"
+    assert "stopped; run the same command again to continue" in out
+    assert err == "golddiff: interrupted; no partial files were written\n"
     assert golddiff.load_oracle(tmp_path / "run").shape == (1, 8, 8)
 
 

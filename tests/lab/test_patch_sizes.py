@@ -111,7 +111,10 @@ def test_the_command_s_file_is_a_setting_of_kamb(command, store, capsys, tmp_pat
     (tmp_path / "other.json").write_text('{"patch_sizes": 3}')
     for name in ("none.json", "other.json"):
         assert run((*sample, "--patch-size", name, "--out", "made.png")) == 2
-        assert f"--patch-size: {name} is not what golddiff oracle" in capsys.readouterr().err
+        assert (
+            f"--patch-size: got {name}, expected a file of golddiff oracle"
+            in capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_bad_input_to_reproduce(fails, tiny):
     line = fails("reproduce", "tables")
     assert line.startswith("name: got 'tables', expected all or one of ")
     assert all(name in line for name in EXPERIMENTS)
-    assert fails("reproduce").startswith("name: none given, expected all or one of moons")
+    assert fails("reproduce").startswith("name: got none, expected all or one of moons")
     for option in ("--n", "--batch-size", "--kamb-images", "--most-steps"):
         assert fails("reproduce", "main", option, 0).startswith(f"{option[2:]}: got 0")
     golddiff.ImageStore.build(np.zeros((9, 2), np.float32), "points.store")
@@ -266,7 +266,9 @@ def test_bad_input_to_plot(fails, all_pages):
         assert fails("plot", "odd.json") == (
             "paths: odd.json: its figures are not as golddiff writes them"
         )
-    assert "out: is for one file" in fails("plot", "a.json", "b.json", "--out", "c.png")
+    assert "out: got 2 JSON files, expected one" in fails(
+        "plot", "a.json", "b.json", "--out", "c.png"
+    )
 
 
 @pytest.mark.usefixtures("loads")

@@ -39,7 +39,7 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
     assert "FAIL" not in (folder / "why.html").read_text()
     assert run([*asked, "--upscale", "2", "--colours"]) == 0
     for wrong, message in (
-        ([], "say what the picture lost"),
+        ([], "got nothing to restore"),
         (["--hole", "4,4,60,6"], "--hole: got 4,4,60,6, which is not inside"),
         (["--hole", "4,4,6"], "--hole: got 4,4,6"),
         (["--upscale", "3"], "--upscale: got 3"),
@@ -49,7 +49,7 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
         (["--colours", "--size", "64"], "picture: has 16 x 16 pixels, expected 64 x 64"),
         (["--mask", str(folder / "out.png")], "--out: "),
         (["--mask", str(folder / "out.png"), "--out", str(folder / "a.png")], "--mask: has"),
-        (["--colours", "--json", str(folder / "out.png")], "is also what --out writes"),
+        (["--colours", "--json", str(folder / "out.png")], "is also the file of --out"),
     ):
         assert run([*asked, *wrong]) == 2
         err = capsys.readouterr().err
@@ -103,7 +103,7 @@ def test_what_was_erased_of_a_picture_is_its_hole(folder, monkeypatch, fails):
         assert run(["restore", f"{name}.png", *asked, *words, "--out", f"{name}.npz"]) == 0
     found = [np.load(f"{name}.npz")["images"] for name in ("erased", "damaged")]
     assert (found[0] == found[1]).all()
-    assert "--hole: say what the picture lost" in fails("restore", "whole.png", *asked)
+    assert "--hole: got nothing to restore" in fails("restore", "whole.png", *asked)
 
 
 def test_a_photograph_is_no_mask(folder, monkeypatch, fails):

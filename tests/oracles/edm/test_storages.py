@@ -77,7 +77,7 @@ def test_storages_hold_their_numbers(dtype):
         (legacy_storage(count=2**31 - 1), "of 2,147,483,647 numbers and holds"),
         (legacy_storage(count=-1), "a storage of another form"),
         (legacy_storage()[:-4], "of 2 numbers and holds 1"),
-        (legacy_storage() + b"x", "goes on behind its storages"),
+        (legacy_storage() + b"x", "continues after its last storage"),
         (
             legacy_storage(kind=b"ctorch\nDoubleStorage\n"),
             "of 2 numbers and holds 1",
