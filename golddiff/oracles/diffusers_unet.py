@@ -147,6 +147,6 @@ def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, i
         raise CheckpointError(f"{home}: sample_size is {str(size)[:80]!r}, no side of an image")
     if height is None or width is None:
         if resolution is None:
-            raise ArgumentError(f"resolution: {home} does not say the side of its images, give it")
+            raise ArgumentError(f"resolution: {home} does not record its image size, so give one")
         height = width = resolution
     return int(config.in_channels), int(height), int(width)

@@ -88,12 +88,10 @@ def unet_arguments(
 
 def load_own(path: Path, resolution: int | None = None) -> dict[str, Any]:
     """The arguments of an Oracle for a file or folder that ``golddiff oracle`` wrote."""
-    network, description = read_weights(find_weights(path))
-    kind = f"DDPM U-Net trained on {description['training'].get('data')}"
-    is_pixels = description.get("is_pixels", True)
-    return unet_arguments(
-        network, description["resolution"], is_pixels, kind, description["prediction"]
-    )
+    network, header = read_weights(find_weights(path))
+    kind = f"DDPM U-Net trained on {header['training'].get('data')}"
+    is_pixels = header.get("is_pixels", True)
+    return unet_arguments(network, header["resolution"], is_pixels, kind, header["prediction"])
 
 
 def load_published(path: Path, resolution: int | None = None) -> dict[str, Any]:

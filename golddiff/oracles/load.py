@@ -36,7 +36,6 @@ EXPECTED = (
     "U-Net, a diffusers UNet2DModel or pipeline folder, or an EDM .pkl"
 )
 
-
 # Reads a path, for images of the given side if any, into the arguments of an Oracle.
 Reader = Callable[[Path, int | None], dict[str, Any]]
 
@@ -79,7 +78,7 @@ def load_oracle(
     _, *sides = arguments["shape"]
     if resolution is not None and sides != [resolution, resolution]:
         raise ArgumentError(
-            f"resolution: got {resolution}, but {location} is of images of {sides[0]} x {sides[1]}"
+            f"resolution: got {resolution}, but {location} takes images of {sides[0]} x {sides[1]}"
         )
     return Oracle(**arguments, device=checked, batch_size=batch_size)
 
@@ -97,7 +96,6 @@ def _reader_of_folder(folder: Path) -> Reader:
 
 
 def _reader_of_file(path: Path) -> Reader:
-    """The reader that fits a file's first bytes."""
     if not path.exists():
         raise CheckpointError(f"{path} does not exist; expected {EXPECTED}")
     try:

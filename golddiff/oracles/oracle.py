@@ -213,6 +213,6 @@ def checked_device(device: str | torch.device) -> str:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ArgumentError(
-            f"device: got {device!r}, which is not there ({one_line(error, 120)})"
+            f"device: got {device!r}, which is not available ({one_line(error, 120)})"
         ) from error
     return str(device)

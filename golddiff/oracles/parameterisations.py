@@ -67,10 +67,8 @@ class Steps:
         """The timestep of each level (B,), float64; fractional between two training steps.
 
         Timesteps are interpolated in log sigma; one within 0.01 of an integer is rounded to it.
-        Levels below the first training step get timestep 0.
-
-        Raises:
-            ArgumentError: a level is above the last training step.
+        Levels below the first training step get timestep 0; those above the last raise
+        ArgumentError.
         """
         levels, log = self.sigmas.log(), sigma.to("cpu", torch.float64).log()
         if bool((log > levels[-1] + LOG_TOLERANCE).any()):
@@ -120,13 +118,13 @@ def find_parameterisation(choice: str | Parameterisation, sigma_data: float) -> 
     """The parameterisation of :class:`golddiff.Oracle`'s argument, a name or a function."""
     if choice == "edm":
         return x0_from_edm(sigma_data)
-    known = choice if callable(choice) else BY_NAME.get(choice) if isinstance(choice, str) else None
-    if known is None:
+    found = choice if callable(choice) else BY_NAME.get(choice) if isinstance(choice, str) else None
+    if found is None:
         raise ArgumentError(
             f"parameterisation: got {choice!r}, expected eps, v, x0, flow or edm, or a function of "
             "(x, sigma, output)"
         )
-    return known
+    return found
 
 
 def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> Schedule:

@@ -53,14 +53,14 @@ def open_source(source: Any, **options: Any) -> Source:
 
 
 def _open_object(source: Any, options: SourceOptions) -> Source:
-    from golddiff.sources.arrays import ask_for_range, is_array, open_array
+    from golddiff.sources.arrays import is_array, open_array, require_value_range
     from golddiff.sources.examples import is_example_list, open_examples
     from golddiff.sources.tables import open_dataset
 
     if is_array(source):
         options.refuse_columns("arrays")
         rows = open_array(source, options)
-        ask_for_range(rows, options)
+        require_value_range(rows, options)
         return rows
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(source, (datasets.Dataset, datasets.DatasetDict)):

@@ -108,7 +108,7 @@ def _read_floats(
     return values
 
 
-def ask_for_range(rows: Rows, options: SourceOptions) -> None:
+def require_value_range(rows: Rows, options: SourceOptions) -> None:
     """Raise ArgumentError if float images seem not to lie in [-1, 1] and no value_range is set."""
     shape = rows.info.shape
     is_images = rows.info.dtype != np.uint8 and len(shape) == 3 and shape[0] in (1, 3)

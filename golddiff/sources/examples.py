@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from golddiff.sources.arrays import as_array, ask_for_range, is_array, open_array
+from golddiff.sources.arrays import as_array, is_array, open_array, require_value_range
 from golddiff.sources.decode import UnreadableImageError, decode, read_file, read_header
 from golddiff.sources.source import Batch, Rows, Skipped, SourceInfo, ahead, chosen_labels, rebatch
 from golddiff.sources.source_options import SourceOptions
@@ -29,8 +29,8 @@ from golddiff.system.numbers import check_count
 # Number of examples that decide whether the images are grey.
 _PROBES = 64
 
-# Limits of the chunk that a thread decodes at a time: large enough to outweigh the hand-over. Rows
-# of a table keep their encoded bytes meanwhile, so small enough for photographs of megabytes.
+# Limits of the chunk that a thread decodes: large enough to outweigh the hand-over, and small
+# enough for table rows, which hold photographs of megabytes as encoded bytes while they wait.
 _CHUNK_BYTES = 1 << 23
 _CHUNK_EXAMPLES = 32
 
@@ -104,11 +104,7 @@ class ExampleSource:
         return rebatch(self._decoded_chunks(), size)
 
     def part(self, start: int, stop: int) -> ExampleSource:
-        """A source of the examples ``start`` to ``stop``, with the same options and properties.
-
-        It does not read the examples before ``start``, and can be sent to another process that has
-        access to the same files.
-        """
+        """A source of the examples ``start`` to ``stop`` only; another process can read it."""
         part = copy.copy(self)
         part._start, part.total = self._start + start, stop - start
         part.skipped, part.names = Skipped(), []
@@ -147,7 +143,7 @@ class ExampleSource:
         loaded, labelled = _load(item), item.label is not None
         if is_array(loaded):
             rows = self._array_source(item, loaded)
-            ask_for_range(rows, self._options)
+            require_value_range(rows, self._options)
             return _Probe(item.name, rows.info.shape, rows.info.dtype, None, labelled)
         header, side = read_header(loaded), self._options.size
         shape = (3, side or header.height, side or header.width)
@@ -209,7 +205,8 @@ class ExampleSource:
 
     def _checked_label(self, item: Item) -> int:
         if item.label is None or not self._first.labelled:
-            raise SourceError(f"{item.name} differs from the first in having a label or none")
+            presence = "no label" if item.label is None else "a label"
+            raise SourceError(f"{item.name} has {presence}, unlike the first example")
         label = np.asarray(item.label).reshape(-1)
         if len(label) != 1 or label.dtype.kind not in "iu" or label[0] < 0:
             raise SourceError(f"{item.name} has the label {item.label!r}; give whole numbers")
@@ -275,7 +272,7 @@ def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
     try:
         count = len(examples.dataset if in_batches else examples)
     except (TypeError, AttributeError, NotImplementedError):
-        raise ArgumentError(f"source is a {kind} without a length; give one that has") from None
+        raise ArgumentError(f"source is a {kind} without a length; give one with len()") from None
     if count == 0:
         raise SourceError(f"source is a {kind} without examples")
 

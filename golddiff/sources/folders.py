@@ -58,7 +58,7 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
     if images and shards:
         raise SourceError(
             f"{description} holds both images ({images[0]}) and parquet files ({shards[0]}); "
-            "point at one of the two"
+            "give the path of one kind only"
         )
     if shards:
         chosen = shards_of_split(shards, options, description)
@@ -193,7 +193,7 @@ def _in_split(
 
 
 def _labels_of_table(text: bytes, names: list[str], description: str) -> I64 | None:
-    """Labels from EDM's dataset.json, ``{"labels": [[name, index], ...]}``; None if null."""
+    """Labels from EDM's dataset.json, ``{"labels": [[name, index], ...]}``; None if absent."""
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -29,8 +29,7 @@ _decode_lock = threading.Lock()  # decoding the largest picture takes half a gig
 def read_picture(name: str, path: str | Path, ground: str = "white") -> Image.Image:
     """Read an image file as a grey or RGB picture; ``ground`` is the colour behind transparency.
 
-    ``name`` is the argument that error messages name. Files above 40 MB are refused unread, and
-    images above 40 megapixels before they are decoded.
+    Files above 40 MB, and images above 40 megapixels, are refused before they are decoded.
     """
     file = path_of(name, path)
     try:

@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
     # (b, *shape), C order; uint8 in 0..255, or float32 as given (images in [-1, 1])
     pixels: NDArray[np.generic]
-    labels: I64 | None  # (b,) class indices, or None where the source has none
+    labels: I64 | None  # (b,) class indices, or None if the source has none
 
     def part(self, start: int, stop: int) -> Batch:
         """Examples ``start`` to ``stop``, as views."""

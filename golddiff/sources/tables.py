@@ -56,7 +56,8 @@ def shards_of_split(names: Sequence[str], options: SourceOptions, description: s
 
 def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> ExampleSource:
     """Read the images of parquet files, one file after another."""
-    schemas, rows = zip(*map(_schema_and_rows, files), strict=True)
+    schemas, counts = zip(*map(_schema_and_rows, files), strict=True)
+    total = sum(counts)
     image = _image_column(schemas[0], options, description)
     for file, schema in zip(files, schemas, strict=True):
         if image not in _columns_where(schema, _holds_images):
@@ -66,18 +67,15 @@ def open_parquet(files: Sequence[Path], options: SourceOptions, description: str
 
     def column(name: str) -> Any:
         chunks = [chunk for file in files for chunk in _read_column(file, name).chunks]
-        if (count := sum(map(len, chunks))) != sum(rows):
-            raise SourceError(
-                f"{description} is damaged: it has {count} labels for {sum(rows)} rows"
-            )
+        if (count := sum(map(len, chunks))) != total:
+            raise SourceError(f"{description} is damaged: it has {count} labels for {total} rows")
         if len({chunk.type for chunk in chunks}) > 1:
             raise SourceError(f"{description}: the files' columns {name!r} differ in type")
         return pa.chunked_array(chunks)
 
-    labels = _labels(schemas[0], column, sum(rows), options, description)
-    return ExampleSource(
-        partial(_items_of_files, files, rows, image), sum(rows), options, description, *labels
-    )
+    labels = _labels(schemas[0], column, total, options, description)
+    items = partial(_items_of_files, files, counts, image)
+    return ExampleSource(items, total, options, description, *labels)
 
 
 def open_dataset(
@@ -101,10 +99,10 @@ def open_dataset(
 
 
 def _items_of_files(
-    files: Sequence[Path], rows: Sequence[int], image: str, start: int, stop: int
+    files: Sequence[Path], counts: Sequence[int], image: str, start: int, stop: int
 ) -> Iterator[Item]:
     """The images of the rows ``start`` to ``stop``; it reads only the row groups that hold them."""
-    for file, count in zip(files, rows, strict=True):
+    for file, count in zip(files, counts, strict=True):
         if start < count and stop > 0:
             yield from _items_of_file(file, image, max(start, 0), min(stop, count))
         start, stop = start - count, stop - count
@@ -121,8 +119,7 @@ def _items_of_file(file: Path, image: str, start: int, stop: int) -> Iterator[It
             yield from itertools.islice(items, max(start - row, 0), max(stop - row, 0))
             row += batch.num_rows
         if row < stop:
-            message = f"it announces {ends[-1]:,} rows and holds {row:,}"
-            raise SourceError(f"{file.name} is damaged: {message}")
+            raise SourceError(f"{file.name} is damaged: it holds {row:,} of {ends[-1]:,} rows")
 
 
 def _items_of_dataset(dataset: Any, name: str, start: int, stop: int) -> Iterator[Item]:
@@ -134,10 +131,7 @@ def _items_of_dataset(dataset: Any, name: str, start: int, stop: int) -> Iterato
 
 
 def _items_of_column(images: Any, first: int, name: str, *, local: bool = False) -> Iterator[Item]:
-    """The images of a column chunk that begins at row ``first``.
-
-    Rows that hold only a path are read from this machine if ``local``.
-    """
+    """The images of a column chunk from row ``first``; ``local`` allows rows with only a path."""
     paths = None
     if pa.types.is_struct(images.type):
         # flatten, unlike field, keeps null rows null.
@@ -185,7 +179,7 @@ def _schema_and_rows(file: Path) -> tuple[Any, int]:
     """The schema and the number of rows of a parquet file."""
     with _opened(file) as table:
         schema, rows = table.schema_arrow, table.metadata.num_rows
-        # Only the row groups' metadata is safe: column metadata that is damaged can crash pyarrow.
+        # Only the row groups' metadata is safe: damaged column metadata can crash pyarrow.
         groups = range(table.metadata.num_row_groups)
         unpacked = sum(table.metadata.row_group(g).total_byte_size for g in groups)
     if not 0 <= rows <= file.stat().st_size:
@@ -228,8 +222,8 @@ def _image_column(schema: Any, options: SourceOptions, description: str) -> str:
     )
     if name is None:
         raise SourceError(
-            f"{description} has no column of images that is named image or img; say by column= "
-            f"which it is; {_list_columns(schema)}"
+            f"{description} has no column of images named image or img; name it with column=; "
+            f"{_list_columns(schema)}"
         )
     return name
 
@@ -238,23 +232,23 @@ def _columns_where(schema: Any, fits: Callable[[Any], bool]) -> list[str]:
     return [field.name for field in schema if fits(field.type)]
 
 
-def _holds_images(kind: Any) -> bool:
-    if pa.types.is_struct(kind):
-        return any(field.name == "bytes" and _is_bytes(field.type) for field in kind)
-    return _is_bytes(kind)
+def _holds_images(dtype: Any) -> bool:
+    if pa.types.is_struct(dtype):
+        return any(field.name == "bytes" and _is_bytes(field.type) for field in dtype)
+    return _is_bytes(dtype)
 
 
-def _is_bytes(kind: Any) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+def _is_bytes(dtype: Any) -> bool:
+    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype))
 
 
-def _holds_labels(kind: Any) -> bool:
+def _holds_labels(dtype: Any) -> bool:
     types = pa.types
-    return _is_number(kind) or bool(types.is_string(kind) or types.is_large_string(kind))
+    return _is_number(dtype) or bool(types.is_string(dtype) or types.is_large_string(dtype))
 
 
-def _is_number(kind: Any) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+def _is_number(dtype: Any) -> bool:
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
 
 
 def _list_columns(schema: Any) -> str:
