@@ -21,7 +21,7 @@ from golddiff.system.errors import ArgumentError
 # Far above any real network: a damaged file must not allocate terabytes.
 MAX_SIZE = 4096
 MAX_LEVELS = 8
-# A fixed buffer, not learned: row t holds the sinusoids of timestep t.
+# Frozen during training: row t holds the sinusoids of timestep t.
 TABLE = "time_embedding.timembedding.0.weight"
 
 

@@ -15,7 +15,7 @@ from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.numbers import F32
 
 _IMAGE_CHANNELS = (1, 3, 4)
-OUTLIER = 2.0  # larger magnitudes are no filter's overshoot of [-1, 1]: value_range is wrong
+OUTLIER = 2.0  # larger magnitudes cannot be a filter's overshoot of [-1, 1]: value_range is wrong
 
 
 def open_array(

@@ -36,7 +36,7 @@ _LABELS = {
 
 
 def cifar_folder(folder: Path) -> Path | None:
-    """The folder, or its usual subfolder, that holds CIFAR's pickles; None if neither does."""
+    """The folder, or its subfolder of the usual name, with CIFAR's pickles; None without them."""
     for inner in (folder, folder / "cifar-10-batches-py", folder / "cifar-100-python"):
         if inner.is_dir() and _variant({path.name for path in inner.iterdir()}):
             return inner
