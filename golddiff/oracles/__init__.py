@@ -1,1 +1,1 @@
-"""Trained networks to compare with: denoisers D(x, sigma, labels) read from checkpoints."""
+"""Trained networks to compare with: denoisers ``D(x, sigma, labels)`` read from checkpoints."""

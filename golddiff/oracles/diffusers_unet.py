@@ -1,4 +1,4 @@
-"""U-Nets of the diffusers library, ``UNet2DModel``, alone or in a pipeline's folder."""
+"""U-Nets of the diffusers library: a ``UNet2DModel``, alone or in a pipeline's folder."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ CONFIG = "config.json"
 SCHEDULER = "scheduler_config.json"
 CLASS = "UNet2DModel"
 NAME = "diffusion_pytorch_model"
-# What the noise levels of a scheduler depend on.
+# The settings of a scheduler that determine its noise levels.
 SCHEDULE = (
     "num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "trained_betas",
     "rescale_betas_zero_snr",
 )  # fmt: skip
-# Far above any network in use.
-MOST_SIZE, MOST_LAYERS, MOST_STEPS = 65_536, 64, 1_000_000
+# Limits far above any network in use.
+MAX_VALUE, MAX_LAYERS, MAX_TIMESTEPS = 65_536, 64, 1_000_000
 
 
 def load_diffusers(folder: Path, resolution: int | None = None) -> dict[str, Any]:
-    """The arguments of an Oracle, of a ``UNet2DModel`` in a folder or a pipeline's ``unet``.
+    """The arguments of an Oracle for a ``UNet2DModel`` in a folder, or in a pipeline's ``unet``.
 
-    What it predicts, and its noise levels, are read from a ``scheduler_config.json`` in its folder
-    or the pipeline's ``scheduler`` folder; without one: epsilon, on DDPM's steps. Its weights are
-    read from one file, and no other: an index of several is not followed.
+    ``scheduler_config.json``, in the model's folder or the pipeline's ``scheduler`` folder, gives
+    the prediction type and the noise levels; the defaults are epsilon and DDPM's steps. The
+    weights must be in a single file: sharded weights are not supported.
     """
     home = folder if (folder / CONFIG).is_file() else folder / "unet"
     config = read_json(regular_file(home / CONFIG, folder))
@@ -44,9 +44,9 @@ def load_diffusers(folder: Path, resolution: int | None = None) -> dict[str, Any
     if config.get("time_embedding_type", "positional") != "positional":
         raise CheckpointError(f"{home}: a network on noise levels (VE), expected one on VP steps")
     network = _network(folder, home, config)
-    steps, prediction = _process(folder, home)
+    schedule, prediction = _schedule_and_prediction(folder, home)
     return {
-        "module": network, "parameterisation": prediction, "schedule": steps,
+        "module": network, "parameterisation": prediction, "schedule": schedule,
         "shape": _shape(network.config, resolution, home),
         "num_classes": network.config.num_class_embeds or 0,
         "kind": f"diffusers {CLASS}, {prediction}",
@@ -54,41 +54,41 @@ def load_diffusers(folder: Path, resolution: int | None = None) -> dict[str, Any
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
+    """The JSON object in a file."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path} holds a {type(found).__name__}, expected an object")
-    return found
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} holds a {type(value).__name__}, expected an object")
+    return value
 
 
 def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
     """The network with its weights.
 
-    A configuration of a few bytes can ask for any number of layers, of any width: those are
-    bounded, and the weights held against it, before it takes memory or time.
+    A few bytes of configuration can describe a network of any size. Its numbers are bounded, and
+    compared with the weights, before it takes memory or time.
     """
     files = [home / f"{NAME}.safetensors", home / f"{NAME}.bin"]
-    place = next((file for file in files if file.is_file()), None)
-    if place is None:
+    path = next((file for file in files if file.is_file()), None)
+    if path is None:
         raise CheckpointError(f"{home} has no {NAME}.safetensors and no {NAME}.bin")
-    regular_file(place, folder)
+    regular_file(path, folder)
     for name, value in config.items():
         values = value if isinstance(value, list) else [value]
-        most = MOST_LAYERS if "layers" in name else MOST_SIZE
-        if len(values) > MOST_LAYERS or any(
-            isinstance(v, int | float) and not -most <= v <= most for v in values
+        limit = MAX_LAYERS if "layers" in name else MAX_VALUE
+        if len(values) > MAX_LAYERS or any(
+            isinstance(v, int | float) and not -limit <= v <= limit for v in values
         ):
             raise CheckpointError(f"{home / CONFIG}: {name} is {str(value)[:80]}")
     with LOADING:
         from diffusers import UNet2DModel
 
-    found = read_safetensors(place)[0] if place == files[0] else read_torch(place)
-    tensors = checked_weights(found, place)
+    state = read_safetensors(path)[0] if path == files[0] else read_torch(path)
+    tensors = checked_weights(state, path)
     try:
-        return fill(lambda: UNet2DModel.from_config(config), tensors, place)
+        return fill(lambda: UNet2DModel.from_config(config), tensors, path)
     except CheckpointError:
         raise
     except Exception as error:
@@ -97,15 +97,15 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
         ) from error
 
 
-def _process(folder: Path, home: Path) -> tuple[Steps, str]:
-    """The training steps and the kind of prediction."""
-    # The model's own folder may be given, beside which the scheduler's lies.
-    beside = home.absolute().parent  # of "." too
-    places = {home: folder, home / "scheduler": folder, beside / "scheduler": beside}
-    found = [(p / SCHEDULER, root) for p, root in places.items() if (p / SCHEDULER).is_file()]
-    if not found:
+def _schedule_and_prediction(folder: Path, home: Path) -> tuple[Steps, str]:
+    """The noise schedule and the prediction type."""
+    # The user may name a pipeline's unet folder; the scheduler folder is then its sibling.
+    parent = home.absolute().parent  # absolute, because "." has no parent
+    roots = {home: folder, home / "scheduler": folder, parent / "scheduler": parent}
+    files = [(p / SCHEDULER, root) for p, root in roots.items() if (p / SCHEDULER).is_file()]
+    if not files:
         return Steps(ddpm_alphas()), "epsilon"
-    path, root = found[0]
+    path, root = files[0]
     config = read_json(regular_file(path, root))
     if not {"beta_start", "trained_betas"} & config.keys():
         raise CheckpointError(f"{path} is of a {config.get('_class_name')!r} without VP's betas")
@@ -123,13 +123,13 @@ def _process(folder: Path, home: Path) -> tuple[Steps, str]:
 
 
 def vp_alphas(schedule: Mapping[str, Any]) -> torch.Tensor:
-    """Cumulative alphas (T,) of a diffusers scheduler, of what :data:`SCHEDULE` names."""
+    """Cumulative alphas (T,) of a diffusers scheduler with these :data:`SCHEDULE` settings."""
     with LOADING:
         from diffusers import DDPMScheduler
 
     count = schedule.get("num_train_timesteps", 1000)
-    if not 0 < count <= MOST_STEPS:
-        raise ArgumentError(f"num_train_timesteps: got {count}, expected 1 to {MOST_STEPS:,}")
+    if not 0 < count <= MAX_TIMESTEPS:
+        raise ArgumentError(f"num_train_timesteps: got {count}, expected 1 to {MAX_TIMESTEPS:,}")
     try:
         alphas: torch.Tensor = DDPMScheduler(**schedule).alphas_cumprod
     except NotImplementedError:
@@ -147,6 +147,6 @@ def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, i
         raise CheckpointError(f"{home}: sample_size is {str(size)[:80]!r}, no side of an image")
     if height is None or width is None:
         if resolution is None:
-            raise ArgumentError(f"resolution: {home} does not say the side of its images, give it")
+            raise ArgumentError(f"resolution: {home} does not record its image size, so give one")
         height = width = resolution
     return int(config.in_channels), int(height), int(width)

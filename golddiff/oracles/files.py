@@ -1,7 +1,7 @@
-"""Weight files of the DDPM U-Net: golddiff's own, and those that were published with the paper.
+"""Weight files of the DDPM U-Net: golddiff's own format and the published checkpoints.
 
-Ours are safetensors with the network's description in the header; the checkpoints that Lukoianov et
-al. and the paper publish are what torch.save wrote, and tell their sizes by their weights' shapes.
+golddiff writes safetensors with a description of the network in the header. The checkpoints of
+Lukoianov et al. and the paper come from torch.save; the shapes of the weights give the sizes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS, TIMESTEPS
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig, sinusoids
-from golddiff.oracles.weights import checked_weights, fill, listed, read_safetensors, regular_file
+from golddiff.oracles.weights import checked_weights, fill, joined, read_safetensors, regular_file
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 from golddiff.system.numbers import check_count
 from golddiff.system.torch_files import read_torch
@@ -26,24 +26,24 @@ KEY = "golddiff"
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 STATE = "model_state_dict"
-# The published data sets by the folders that their checkpoints lie in, where the side is not 32.
+# Folders of the published checkpoints whose images have side 64.
 FOLDERS_OF_64 = ("afhq", "celeba_hq")
 
 
 def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
-    """The network of a file that ``golddiff oracle`` wrote, and what the file says of it.
+    """The network of a file that ``golddiff oracle`` wrote, and the description in its header.
 
-    It is in evaluation mode; half-precision weights become float32.
+    The network is in evaluation mode; half-precision weights become float32.
     """
     tensors, header = read_safetensors(path)
-    config, description = _described(path, header.get(KEY))
+    config, description = _parse_header(path, header.get(KEY))
     checked_weights(tensors, path)
     network = fill(lambda: UNet(config), tensors, path, optional={TABLE}, parts=config.parts)
     return network, description
 
 
-def _described(path: Path, header: str | None) -> tuple[UNetConfig, dict[str, Any]]:
-    """The sizes of a network and all that the header of its file says, checked."""
+def _parse_header(path: Path, header: str | None) -> tuple[UNetConfig, dict[str, Any]]:
+    """The sizes of a network and the description in its file's header, checked."""
     if header is None:
         raise CheckpointError(
             f"{path} is a safetensors file without a description of its network; expected one that "
@@ -70,14 +70,14 @@ def _described(path: Path, header: str | None) -> tuple[UNetConfig, dict[str, An
 
 
 def find_weights(path: Path) -> Path:
-    """The weights of a run's folder, or the file itself."""
+    """The weight file in a folder that ``golddiff oracle`` wrote, or the file itself."""
     return regular_file(path / WEIGHTS, path) if path.is_dir() else regular_file(path)
 
 
-def described(
+def unet_arguments(
     network: UNet, resolution: int, is_pixels: bool, kind: str, prediction: str = EPSILON
 ) -> dict[str, Any]:
-    """A U-Net trained on DDPM's steps, as the arguments of an Oracle."""
+    """The arguments of an Oracle for a U-Net trained on DDPM's timesteps."""
     config = network.config
     return {
         "module": network, "parameterisation": prediction, "is_pixels": is_pixels, "kind": kind,
@@ -87,38 +87,38 @@ def described(
 
 
 def load_own(path: Path, resolution: int | None = None) -> dict[str, Any]:
-    """The arguments of an Oracle, of a file or folder that ``golddiff oracle`` wrote."""
-    network, about = read_weights(find_weights(path))
-    kind = f"DDPM U-Net trained on {about['training'].get('data')}"
-    is_pixels = about.get("is_pixels", True)
-    return described(network, about["resolution"], is_pixels, kind, about["prediction"])
+    """The arguments of an Oracle for a file or folder that ``golddiff oracle`` wrote."""
+    network, header = read_weights(find_weights(path))
+    kind = f"DDPM U-Net trained on {header['training'].get('data')}"
+    is_pixels = header.get("is_pixels", True)
+    return unet_arguments(network, header["resolution"], is_pixels, kind, header["prediction"])
 
 
 def load_published(path: Path, resolution: int | None = None) -> dict[str, Any]:
-    """The arguments of an Oracle, of a checkpoint whose sizes its weights' shapes tell."""
-    found = read_torch(path)
-    if isinstance(found, Mapping) and STATE in found:
-        found = found[STATE]
-    tensors = checked_weights(found, path)
+    """The arguments of an Oracle for a published checkpoint, sized by its weights' shapes."""
+    state = read_torch(path)
+    if isinstance(state, Mapping) and STATE in state:
+        state = state[STATE]
+    tensors = checked_weights(state, path)
     config = infer_config(tensors, path)
     network: UNet = fill(lambda: UNet(config), tensors, path, parts=config.parts)
-    # Levels between two timesteps are embedded by the formula, so the table must be its own.
+    # Fractional timesteps are embedded by the formula, so the table must agree with it.
     table = network.get_parameter(TABLE)
     if not torch.allclose(table, sinusoids(torch.arange(TIMESTEPS), table.shape[1]), atol=1e-2):
         raise CheckpointError(f"{path}: its timestep table is not the sinusoids of DDPM")
-    side = resolution_of(config, path, resolution)
-    return described(network, side, True, "DDPM U-Net, as published")
+    side = image_resolution(config, path, resolution)
+    return unet_arguments(network, side, True, "DDPM U-Net, as published")
 
 
-def resolution_of(config: UNetConfig, path: Path, resolution: int | None = None) -> int:
-    """The side of the images, which the weights do not tell.
+def image_resolution(config: UNetConfig, path: Path, resolution: int | None = None) -> int:
+    """The side of the images, which does not follow from the weights.
 
-    Without ``resolution`` it is that of the published networks: 28 for three levels; for others
-    64 where the file's folder bears the name of the published AFHQ or CelebA-HQ, else 32.
+    By default that of the published networks: 28 for three levels; otherwise 64 in a folder
+    ``afhq`` or ``celeba_hq``, and 32 in any other.
     """
     if resolution is None:
-        by_levels = 64 if path.absolute().parent.name in FOLDERS_OF_64 else 32
-        resolution = 28 if len(config.multipliers) == 3 else by_levels
+        default = 64 if path.absolute().parent.name in FOLDERS_OF_64 else 32
+        resolution = 28 if len(config.multipliers) == 3 else default
     check_count("resolution", resolution)
     if resolution % config.divisor:
         raise ArgumentError(
@@ -129,12 +129,12 @@ def resolution_of(config: UNetConfig, path: Path, resolution: int | None = None)
 
 
 def infer_config(tensors: Mapping[str, torch.Tensor], path: Path) -> UNetConfig:
-    """Sizes of the network that such weights are of."""
+    """The sizes of a network, from the shapes of its weights."""
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
     head = shapes.get("head.weight", ())
-    widths, halvings = _down(shapes)
+    widths, halvings = _down_blocks(shapes)
     if len(head) != 4 or not widths or head[0] < 1 or any(w % head[0] for w in widths):
-        names = listed(sorted(tensors)) or "nothing"
+        names = joined(sorted(tensors)) or "nothing"
         raise CheckpointError(f"{path} holds no attention-free DDPM U-Net; it has {names}")
     channels, image_channels = head[:2]
     levels, blocks = len(halvings) + 1, len(widths) // (len(halvings) + 1)
@@ -152,15 +152,15 @@ def infer_config(tensors: Mapping[str, torch.Tensor], path: Path) -> UNetConfig:
     return config
 
 
-def _down(shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[int], list[int]]:
-    """Widths of the blocks on the way down, and the places where the side is halved."""
+def _down_blocks(shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[int], list[int]]:
+    """Widths of the blocks on the way down, and the positions of the layers that halve the side."""
     widths, halvings = [], []
-    place = 0
+    position = 0
     while True:
-        if shape := shapes.get(f"downblocks.{place}.block1.2.weight"):
+        if shape := shapes.get(f"downblocks.{position}.block1.2.weight"):
             widths.append(shape[0])
-        elif f"downblocks.{place}.main.weight" in shapes:
-            halvings.append(place)
+        elif f"downblocks.{position}.main.weight" in shapes:
+            halvings.append(position)
         else:
             return widths, halvings
-        place += 1
+        position += 1

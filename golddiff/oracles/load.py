@@ -1,4 +1,4 @@
-"""Opening a trained network, whichever of the known formats it is in."""
+"""``load_oracle``: recognise the format of a trained network, and open it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from golddiff.system.numbers import check_count
 from golddiff.system.torch_files import ZIP
 
 PICKLE = b"\x80"
-# How torch.save began before it wrote zip archives: a pickle of this number.
-OLD_TORCH = bytes.fromhex("8002 8a0a 6cfc 9c46 f920 6aa8 5019 2e")
+# The first bytes of a file of torch.save before it wrote zip archives: a pickled magic number.
+LEGACY_TORCH = bytes.fromhex("8002 8a0a 6cfc 9c46 f920 6aa8 5019 2e")
 # The safetensors format's own limit.
-LONGEST_HEADER = 100_000_000
-# What else comes under such a name: a page that says that the download failed, for one.
-OTHERS = {
+MAX_HEADER = 100_000_000
+# Files that are often mistaken for networks, by their first bytes.
+FOREIGN_CONTENTS = {
     b"\x1f\x8b": "is compressed with gzip; unpack it first",
     b"<": "is a page of text, perhaps of a failed download",
     b"version https:": "is a pointer to a file kept in Git LFS",
     b"\x89HDF": "is an HDF5 file",
 }
-KNOWN = (
+EXPECTED = (
     "a folder or file that golddiff oracle wrote, a .pt checkpoint of the published attention-free "
     "U-Net, a diffusers UNet2DModel or pipeline folder, or an EDM .pkl"
 )
 
-
-# What a file is read by, into the arguments of an Oracle; the side of its images may be asked for.
+# Reads a path, for images of the given side if any, into the arguments of an Oracle.
 Reader = Callable[[Path, int | None], dict[str, Any]]
 
 
@@ -50,67 +49,67 @@ def load_oracle(
 ) -> Oracle:
     """Open a trained network as a denoiser ``D(x, sigma, labels) -> E[x0 | x]``.
 
-    A file is recognised by its contents: what ``golddiff oracle train`` or ``export`` wrote;
-    a checkpoint of the attention-free DDPM U-Net that Lukoianov et al. publish
-    (``ckpt_epoch_200.pt``); a diffusers ``UNet2DModel``, alone or in a pipeline's folder; an EDM
-    pickle of NVIDIA's. No code in a file is run. For any other network: :class:`golddiff.Oracle`.
+    The contents decide the format: a file or folder of ``golddiff oracle train`` or ``export``;
+    a published checkpoint of the attention-free DDPM U-Net of Lukoianov et al.
+    (``ckpt_epoch_200.pt``); a diffusers ``UNet2DModel``, alone or in a pipeline's folder; or a
+    pickle of NVIDIA's EDM. No code in a file is run. :class:`golddiff.Oracle` wraps any other
+    network.
 
     Args:
         path: file or folder.
         device: where the network runs, in float32.
-        resolution: side of the images, where the file does not tell it. The published checkpoints
-            do not: by default 28 for three levels; for others 64 in a folder ``afhq`` or
-            ``celeba_hq``, else 32.
+        resolution: side of the images, for files that do not record it. For the published
+            checkpoints the default is 28 for three levels; otherwise 64 in a folder ``afhq`` or
+            ``celeba_hq``, and 32 in any other.
         batch_size: images denoised together.
 
     Returns:
-        A :class:`golddiff.Oracle`; it goes into :func:`golddiff.sample`.
+        A :class:`golddiff.Oracle`, ready for :func:`golddiff.sample`.
 
     Raises:
-        CheckpointError: no such file, damaged, of another architecture or format, or one that asks
-            for code to be run.
-        ArgumentError: a device that is not there, a resolution that does not fit.
+        CheckpointError: the file does not exist, is damaged, has another architecture or format, or
+            needs code to be run.
+        ArgumentError: the device is not available, or the resolution does not fit.
     """
     check_count("batch_size", batch_size)
-    place, where = path_of("path", path), checked_device(device)
-    read = _reader_of_folder(place) if place.is_dir() else _reader_of_file(place)
-    found = read(place, resolution)
-    _, *sides = found["shape"]
+    location, checked = path_of("path", path), checked_device(device)
+    read = _reader_of_folder(location) if location.is_dir() else _reader_of_file(location)
+    arguments = read(location, resolution)
+    _, *sides = arguments["shape"]
     if resolution is not None and sides != [resolution, resolution]:
         raise ArgumentError(
-            f"resolution: got {resolution}, but {place} is of images of {sides[0]} x {sides[1]}"
+            f"resolution: got {resolution}, but {location} takes images of {sides[0]} x {sides[1]}"
         )
-    return Oracle(**found, device=where, batch_size=batch_size)
+    return Oracle(**arguments, device=checked, batch_size=batch_size)
 
 
-def _reader_of_folder(place: Path) -> Reader:
-    if (place / CONFIG).is_file():
-        config = read_json(regular_file(place / CONFIG, place))
+def _reader_of_folder(folder: Path) -> Reader:
+    if (folder / CONFIG).is_file():
+        config = read_json(regular_file(folder / CONFIG, folder))
         if config.get("format") == FORMAT:
             return load_own
         if "_class_name" in config:
             return load_diffusers
-    elif (place / "unet" / CONFIG).is_file():
+    elif (folder / "unet" / CONFIG).is_file():
         return load_diffusers
-    raise CheckpointError(f"{place} is no folder of a known network; expected {KNOWN}")
+    raise CheckpointError(f"{folder} is no folder of a known network; expected {EXPECTED}")
 
 
-def _reader_of_file(place: Path) -> Reader:
-    """By the file's first bytes."""
-    if not place.exists():
-        raise CheckpointError(f"{place} does not exist; expected {KNOWN}")
+def _reader_of_file(path: Path) -> Reader:
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist; expected {EXPECTED}")
     try:
-        with regular_file(place).open("rb") as file:
-            head = file.read(len(OLD_TORCH))
+        with regular_file(path).open("rb") as file:
+            head = file.read(len(LEGACY_TORCH))
     except OSError as error:
-        raise CheckpointError(f"{place} cannot be read: {error.strerror or error}") from error
-    # First, because the length of a header can begin like a pickle: 8 bytes of it, then JSON.
-    if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= LONGEST_HEADER:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    # safetensors: 8 bytes of header length, then JSON. First, as the length can look like a pickle.
+    if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= MAX_HEADER:
         return load_own
-    if head.startswith(ZIP) or head == OLD_TORCH:
+    if head.startswith(ZIP) or head == LEGACY_TORCH:
         return load_published
     if head.startswith(PICKLE):
         return load_edm
-    known = [kind for beginning, kind in OTHERS.items() if head.startswith(beginning)]
-    kind = known[0] if known else f"begins with {head[:8]!r}" if head else "is empty"
-    raise CheckpointError(f"{place} is no network: it {kind}; expected {KNOWN}")
+    faults = [fault for beginning, fault in FOREIGN_CONTENTS.items() if head.startswith(beginning)]
+    fault = faults[0] if faults else f"begins with {head[:8]!r}" if head else "is empty"
+    raise CheckpointError(f"{path} is no network: it {fault}; expected {EXPECTED}")

@@ -1,4 +1,4 @@
-"""A trained network with the call of a denoiser, however it was trained."""
+"""``Oracle``: a trained network, of any parameterisation, called like a denoiser."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from golddiff.system.numbers import check_count
 
 @dataclass(frozen=True)
 class Images:
-    """What :func:`golddiff.sample` reads of a denoiser's store."""
+    """Stands in for a denoiser's store: the two attributes that :func:`golddiff.sample` reads."""
 
-    shape: tuple[int, ...]  # (C, H, W), or of whatever the network denoises
+    shape: tuple[int, ...]  # of one image (C, H, W), or of any other array the network denoises
     is_pixels: bool = True  # whether values lie in [-1, 1]
 
 
@@ -33,37 +33,36 @@ class Oracle:
     """Any trained network as a denoiser ``D(x, sigma, labels=None) -> E[x0 | x]``.
 
     Args:
-        module: called as ``module(x_in, t)``, or ``module(x_in, t, labels)`` with int64 labels (B,)
-            where it has classes; returns a tensor, or an object that has it as ``sample``. Channels
-            beyond those of x (a learned variance) are dropped. A torch module is put into
-            evaluation mode on ``device``.
-        parameterisation: what it was trained to return: "eps", "v", "x0", "flow" (eps - x0) or
-            "edm" (Karras et al.'s F), or a function that gives x0 of x, sigma (B, 1, ...) and the
-            output, in float64.
-        schedule: what it sees and is given of the noise: cumulative alphas (T,) of a VP process, or
-            a diffusers scheduler that has them (it sees x / sqrt(1 + sigma^2) and is given the
-            timestep); "sigma" (x as it is, and sigma); or a function of sigma (B,) that gives the
-            factor of x and what the network gets, both (B,). None: DDPM's 1000 linear steps; for
-            "flow" t = sigma / (1 + sigma), for "edm" log(sigma) / 4.
-        scale: the network's images are ``scale`` times golddiff's, which lie in [-1, 1]; or a pair,
-            scale and shift: (0.5, 0.5) for a network of images in [0, 1].
-        shape: of one image, which :func:`golddiff.sample` needs.
-        num_classes: classes that it was trained with; 0: unconditional.
-        no_class: the label that stands for none, where the network has one.
-        is_pixels: whether predictions may be clipped to [-1, 1] by a sampler.
-        sigma_data: of "edm": the standard deviation of its training images.
-        sigma_range: lowest and highest noise level that it was trained for.
-        kind: what it is, in words.
-        device: where it runs; None: where the module's weights are.
-        batch_size: images denoised together; memory grows with it, results do not depend on it
-            but for rounding.
+        module: called as ``module(x_in, t)``; a conditional network as ``module(x_in, t, labels)``
+            with int64 labels (B,). Returns a tensor, or an object with the tensor as ``sample``.
+            Channels beyond those of x (a learned variance) are dropped. A torch module is moved to
+            ``device`` and put into evaluation mode.
+        parameterisation: the training target: "eps", "v", "x0", "flow" (eps - x0) or "edm" (F of
+            Karras et al.); or a function of (x, sigma (B, 1, ...), output), all float64, that
+            returns x0.
+        schedule: how the network is conditioned on the noise. Cumulative alphas (T,) of a VP
+            process, or a diffusers scheduler that has them: the input is x / sqrt(1 + sigma^2) and
+            t the timestep. "sigma": the input is x and t is sigma. A function of sigma (B,):
+            returns the factor of x and t, both (B,). None: DDPM's 1000 linear steps; for "flow"
+            t = sigma / (1 + sigma), for "edm" t = log(sigma) / 4.
+        scale: factor from golddiff's images, in [-1, 1], to the network's; or a pair (factor,
+            shift): (0.5, 0.5) for a network of images in [0, 1].
+        shape: shape of one image; required by :func:`golddiff.sample`.
+        num_classes: number of classes; 0 for an unconditional network.
+        no_class: the label of the unconditional prediction, if the network has one.
+        is_pixels: whether a sampler may clip predictions to [-1, 1].
+        sigma_data: standard deviation of the training images, for "edm".
+        sigma_range: lowest and highest noise level of the training.
+        kind: a short description of the network.
+        device: where the network runs; None for the device of the module's weights.
+        batch_size: images denoised together. Memory grows with it; results change by rounding only.
 
     Attributes:
-        store: ``shape`` and ``is_pixels``, which is what a sampler reads of a store.
+        store: an object with ``shape`` and ``is_pixels``, the part of a store that a sampler reads.
         network, shape, num_classes, kind, sigma_min, sigma_max, device, batch_size: as given.
 
     Raises:
-        ArgumentError: an argument outside its range; a device that is not there.
+        ArgumentError: an argument is outside its range, or the device is not available.
     """
 
     def __init__(
@@ -90,12 +89,12 @@ class Oracle:
         check_positive("scale", self.scale)
         self.batch_size = check_count("batch_size", batch_size)
         weights = module.parameters() if isinstance(module, nn.Module) else iter(())
-        place = next((w.device for w in weights), "cpu") if device is None else device
-        self.device = torch.device(checked_device(place))
+        target = next((w.device for w in weights), "cpu") if device is None else device
+        self.device = torch.device(checked_device(target))
         self.parameterisation = find_parameterisation(parameterisation, sigma_data)
         self.schedule = find_schedule(schedule, parameterisation, sigma_data)
-        known = getattr(self.schedule, "sigmas", None)  # of VP's steps
-        ends = (0.0, math.inf) if known is None else (float(known[0]), float(known[-1]))
+        levels = getattr(self.schedule, "sigmas", None)  # only a VP schedule has them
+        ends = (0.0, math.inf) if levels is None else (float(levels[0]), float(levels[-1]))
         self.sigma_min, self.sigma_max = sigma_range or (ends[0] / self.scale, ends[1] / self.scale)
         if isinstance(module, nn.Module):
             module = module.to(self.device).eval()
@@ -106,10 +105,10 @@ class Oracle:
 
     @property
     def store(self) -> Images:
-        """The shape of an image and the range of its values.
+        """The shape of an image, and whether its values are pixels in [-1, 1].
 
         Raises:
-            ArgumentError: the oracle was made without ``shape``.
+            ArgumentError: the oracle was created without ``shape``.
         """
         if self.shape is None:
             raise ArgumentError("shape: give Oracle(..., shape=(C, H, W)) to sample with it")
@@ -117,7 +116,7 @@ class Oracle:
 
     @property
     def conditional(self) -> bool:
-        """Whether the network takes classes."""
+        """Whether the network takes class labels."""
         return self.num_classes > 0
 
     @torch.no_grad()
@@ -126,18 +125,18 @@ class Oracle:
 
         Args:
             x: (B, *shape) noisy images x0 + sigma * eps, x0 in [-1, 1], any float type and device.
-            sigma: noise level > 0, one number or (B,). Below the lowest of a network's steps that
-                one stands in (:meth:`golddiff.oracles.parameterisations.Steps.at`).
-            labels: class index for all, or (B,) of them; None for no class.
+            sigma: noise level > 0, one number or (B,). A VP network uses its first timestep for
+                lower levels (:meth:`golddiff.oracles.parameterisations.Steps.at`).
+            labels: one class index for all images, or (B,) indices; None for no class.
 
         Returns:
             (B, *shape) float32 on x's device, without a gradient.
 
         Raises:
-            ArgumentError: x of another shape or not finite; sigma not positive and finite, or above
-                the network's range; labels of an unconditional network, missing for one that
-                cannot do without, or outside its classes.
-            CheckpointError: the network returns NaN, infinity, or something of another shape.
+            ArgumentError: x has another shape or is not finite; sigma is not positive and finite,
+                or is above the network's range; labels are given to an unconditional network, are
+                missing for one without ``no_class``, or are outside its classes.
+            CheckpointError: the network returns NaN, infinity or a wrong shape.
         """
         check_batch("x", x, self.shape, "network")
         if x.ndim < 2:
@@ -146,38 +145,39 @@ class Oracle:
             raise ArgumentError("x: holds NaN or infinity")
         sigmas = levels_of(sigma, len(x))
         classes = self._classes(labels, len(x))
-        made = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+        x0 = torch.empty(x.shape, dtype=torch.float32, device=x.device)
         for start in range(0, len(x), self.batch_size):
             part = slice(start, start + self.batch_size)
-            made[part] = self._denoised(
+            x0[part] = self._denoise_part(
                 x[part], sigmas[part], None if classes is None else classes[part]
             )
-        if not bool(torch.isfinite(made).all()):
+        if not bool(torch.isfinite(x0).all()):
             raise CheckpointError(f"{self.kind}: the network returns NaN or infinity")
-        return made
+        return x0
 
-    def _denoised(
+    def _denoise_part(
         self, x: torch.Tensor, sigma: torch.Tensor, labels: torch.Tensor | None
     ) -> torch.Tensor:
-        exact = torch.float32 if self.device.type == "mps" else torch.float64
-        wide = (-1, *[1] * (x.ndim - 1))
-        x = self.scale * x.to(self.device, exact) + self.shift
+        """Denoise checked inputs in one call of the network."""
+        dtype = torch.float32 if self.device.type == "mps" else torch.float64  # mps has no float64
+        column = (-1, *[1] * (x.ndim - 1))  # (B,) to a shape that broadcasts over images
+        x = self.scale * x.to(self.device, dtype) + self.shift
         sigma = self.scale * sigma
-        factor, noise = self.schedule(sigma)
-        seen = (factor.to(self.device, exact).reshape(wide) * x).to(self._dtype())
-        if noise.is_floating_point():  # half precision cannot tell one timestep from the next
-            noise = noise.to(torch.promote_types(seen.dtype, torch.float32))
-        noise = noise.to(self.device)
-        out = self.network(seen, noise) if labels is None else self.network(seen, noise, labels)
+        factor, t = self.schedule(sigma)
+        x_in = (factor.to(self.device, dtype).reshape(column) * x).to(self._weight_dtype())
+        if t.is_floating_point():  # half precision cannot tell one timestep from the next
+            t = t.to(torch.promote_types(x_in.dtype, torch.float32))
+        t = t.to(self.device)
+        out = self.network(x_in, t) if labels is None else self.network(x_in, t, labels)
         out = getattr(out, "sample", out)
         if not isinstance(out, torch.Tensor) or out[:, : x.shape[1]].shape != x.shape:
-            found = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
-            raise CheckpointError(f"{self.kind}: returns {found} for images {tuple(x.shape)}")
-        level = sigma.to(self.device, exact).reshape(wide)
-        x0 = self.parameterisation(x, level, out[:, : x.shape[1]].to(exact))
+            returned = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
+            raise CheckpointError(f"{self.kind}: returns {returned} for images {tuple(x.shape)}")
+        level = sigma.to(self.device, dtype).reshape(column)
+        x0 = self.parameterisation(x, level, out[:, : x.shape[1]].to(dtype))
         return ((x0 - self.shift) / self.scale).float()
 
-    def _dtype(self) -> torch.dtype:
+    def _weight_dtype(self) -> torch.dtype:
         weights = self.network.parameters() if isinstance(self.network, nn.Module) else ()
         return next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
 
@@ -208,11 +208,11 @@ class Oracle:
 
 
 def checked_device(device: str | torch.device) -> str:
-    """The device's name, once a tensor could be put there."""
+    """The device's name; ArgumentError if no tensor can be put there."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ArgumentError(
-            f"device: got {device!r}, which is not there ({one_line(error, 120)})"
+            f"device: got {device!r}, which is not available ({one_line(error, 120)})"
         ) from error
     return str(device)

@@ -1,11 +1,11 @@
-"""What networks are trained to return, and what they are given of the noise.
+"""Schedules and parameterisations: how a trained network becomes a denoiser.
 
-A network F becomes a denoiser by two functions (Karras et al. 2022, Eq. 7, for every training):
+Two functions turn a network F into a denoiser (Karras et al. 2022, Eq. 7, for any training):
 
-- a *schedule* of sigma (B,) gives the factor of x that the network sees, and what it is given;
-- a *parameterisation* of (x, sigma, F's output) gives x0.
+- a *schedule* maps sigma (B,) to the factor of x and to the network's conditioning t;
+- a *parameterisation* maps (x, sigma, output of F) to x0.
 
-All of it in float64: at sigma 157 an x0 of size 1 is what is left of two numbers of size 157.
+Both run in float64: at sigma 157, x0 of size 1 is the difference of two numbers of size 157.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from golddiff.system.arguments import SHOWN
 from golddiff.system.errors import ArgumentError
 
 TIMESTEPS = 1000
-# A level this near a training step, in steps, is that step: schedulers hold alphas in float32.
-SAME_STEP = 0.01
-# An alpha below it is a zero that was rounded.
-NO_SIGNAL = 1e-9
-# The last level's own rounding.
-ABOVE = 1e-3
+# Timesteps this near an integer are rounded to it: schedulers hold alphas in float32.
+STEP_TOLERANCE = 0.01
+# Smaller alphas are zeros with a rounding error.
+LEAST_ALPHA = 1e-9
+# Rounding error of the last level, in log sigma.
+LOG_TOLERANCE = 1e-3
 
 Schedule = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 Parameterisation = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -35,16 +35,16 @@ Parameterisation = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Te
 
 @cache
 def ddpm_alphas() -> torch.Tensor:
-    """alpha_t = prod_(s <= t) (1 - beta_s), t = 0..999, betas 1e-4 to 0.02 on a line; float64."""
+    """alpha_t = prod_(s <= t) (1 - beta_s), t = 0..999, linear betas 1e-4 to 0.02; float64."""
     return torch.tensor([alpha_of_sigma(sigma) for sigma in timestep_sigmas()], dtype=torch.float64)
 
 
 class Steps:
-    """Schedule of networks that see sqrt(alpha_t) x, and are given t: DDPM's (variance preserving).
+    """Variance-preserving schedule (DDPM): the network's input is sqrt(alpha_t) x and its time t.
 
     Args:
-        alphas: (T,) cumulative products, falling, below 1. A last one of 0 (a zero-SNR schedule) is
-            left out: sigma has no number for pure noise.
+        alphas: (T,) cumulative products, decreasing, below 1. A final 0 (a zero-SNR schedule) is
+            dropped, since pure noise has no finite sigma.
 
     Attributes:
         sigmas: (T,) float64 noise levels sqrt((1 - alpha) / alpha), ascending.
@@ -53,51 +53,51 @@ class Steps:
     def __init__(self, alphas: torch.Tensor) -> None:
         a = alphas.detach().to("cpu", torch.float64)
         falling = a.ndim == 1 and bool((a >= 0).all()) and bool((a.diff() < 0).all())
-        a = a[a > NO_SIGNAL]
+        a = a[a > LEAST_ALPHA]
         if not falling or len(a) < 2 or not bool(a[0] < 1):
             raise ArgumentError("schedule: expected cumulative alphas (T,) that fall from 1 to 0")
         self.sigmas = ((1 - a) / a).sqrt()
 
     def __call__(self, sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """1 / sqrt(1 + sigma^2) and timesteps (B,): int64 where all are a training step's."""
+        """1 / sqrt(1 + sigma^2) and timesteps (B,); int64 if all are training steps."""
         t = self.at(sigma)
         return (1 + sigma.square()).rsqrt(), t.long() if bool((t == t.round()).all()) else t
 
     def at(self, sigma: torch.Tensor) -> torch.Tensor:
-        """The timestep of each level (B,), float64, fractional between two training steps.
+        """The timestep of each level (B,), float64; fractional between two training steps.
 
-        Interpolated in log sigma; a level within 0.01 of a step is that step exactly. Below the
-        first step it is 0: the network takes the little noise for its smallest. Above the last
-        it is refused: no scaling makes up for data that the network cannot see.
+        Timesteps are interpolated in log sigma; one within 0.01 of an integer is rounded to it.
+        Levels below the first training step get timestep 0; those above the last raise
+        ArgumentError.
         """
         levels, log = self.sigmas.log(), sigma.to("cpu", torch.float64).log()
-        if bool((log > levels[-1] + ABOVE).any()):
+        if bool((log > levels[-1] + LOG_TOLERANCE).any()):
             raise ArgumentError(
                 f"sigma: got {float(sigma.max()):g}, but this network was trained on levels up to "
                 f"{float(self.sigmas[-1]):.1f}"
             )
         t = torch.from_numpy(np.interp(log.numpy(), levels.numpy(), np.arange(len(levels))))
         whole = t.round()
-        return torch.where((t - whole).abs() < SAME_STEP, whole, t)
+        return torch.where((t - whole).abs() < STEP_TOLERANCE, whole, t)
 
 
-def of_eps(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+def x0_from_eps(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """x0 = x - sigma eps (Ho et al. 2020)."""
     return x - sigma * out
 
 
-def of_v(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """x0 of v = sqrt(alpha) eps - sqrt(1 - alpha) x0 (Salimans and Ho 2022)."""
+def x0_from_v(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """x0 from v = sqrt(alpha) eps - sqrt(1 - alpha) x0 (Salimans and Ho 2022)."""
     square = 1 + sigma.square()
     return x / square - sigma / square.sqrt() * out
 
 
-def of_flow(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """x0 of the velocity eps - x0 (Liu et al. 2023; Lipman et al. 2023)."""
+def x0_from_flow(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """x0 from the velocity eps - x0 (Liu et al. 2023; Lipman et al. 2023)."""
     return (x - sigma * out) / (1 + sigma)
 
 
-def of_edm(sigma_data: float) -> Parameterisation:
+def x0_from_edm(sigma_data: float) -> Parameterisation:
     """x0 = c_skip x + c_out F (Karras et al. 2022, Table 1, column "Ours")."""
 
     def x0(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -107,42 +107,42 @@ def of_edm(sigma_data: float) -> Parameterisation:
     return x0
 
 
-# diffusers' names too, which are also those in golddiff's files.
+# The names that diffusers uses, and that golddiff's files store.
 EPSILON, V = "epsilon", "v_prediction"
 X0: Parameterisation = lambda x, sigma, out: out  # noqa: E731
-PREDICTIONS: dict[str, Parameterisation] = {EPSILON: of_eps, V: of_v, "sample": X0}
-NAMED = PREDICTIONS | {"eps": of_eps, "v": of_v, "x0": X0, "flow": of_flow}
+PREDICTIONS: dict[str, Parameterisation] = {EPSILON: x0_from_eps, V: x0_from_v, "sample": X0}
+BY_NAME = PREDICTIONS | {"eps": x0_from_eps, "v": x0_from_v, "x0": X0, "flow": x0_from_flow}
 
 
-def find_parameterisation(given: str | Parameterisation, sigma_data: float) -> Parameterisation:
-    """A parameterisation by its name, or the function itself."""
-    if given == "edm":
-        return of_edm(sigma_data)
-    found = given if callable(given) else NAMED.get(given) if isinstance(given, str) else None
+def find_parameterisation(choice: str | Parameterisation, sigma_data: float) -> Parameterisation:
+    """The parameterisation of :class:`golddiff.Oracle`'s argument, a name or a function."""
+    if choice == "edm":
+        return x0_from_edm(sigma_data)
+    found = choice if callable(choice) else BY_NAME.get(choice) if isinstance(choice, str) else None
     if found is None:
         raise ArgumentError(
-            f"parameterisation: got {given!r}, expected eps, v, x0, flow or edm, or a function of "
+            f"parameterisation: got {choice!r}, expected eps, v, x0, flow or edm, or a function of "
             "(x, sigma, output)"
         )
     return found
 
 
-def find_schedule(given: Any, parameterisation: object, sigma_data: float) -> Schedule:
-    """A schedule: alphas, a diffusers scheduler, "sigma", a function, or a training's own."""
-    if given is None:
+def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> Schedule:
+    """The schedule of :class:`golddiff.Oracle`'s argument; None is the parameterisation's own."""
+    if choice is None:
         if parameterisation == "flow":  # (1 - t) x0 + t eps: t = sigma / (1 + sigma) in (0, 1)
             return lambda sigma: (1 / (1 + sigma), sigma / (1 + sigma))
-        if parameterisation == "edm":  # x over its standard deviation
+        if parameterisation == "edm":  # x divided by its standard deviation
             return lambda sigma: ((sigma.square() + sigma_data**2).rsqrt(), sigma.log() / 4)
         return Steps(ddpm_alphas())
-    alphas = given if isinstance(given, torch.Tensor) else getattr(given, "alphas_cumprod", None)
+    alphas = choice if isinstance(choice, torch.Tensor) else getattr(choice, "alphas_cumprod", None)
     if isinstance(alphas, torch.Tensor):
         return Steps(alphas)
-    if isinstance(given, str) and given == "sigma":
+    if isinstance(choice, str) and choice == "sigma":
         return lambda sigma: (torch.ones_like(sigma), sigma)
-    if not callable(given):
+    if not callable(choice):
         raise ArgumentError(
-            f"schedule: got {given!r:.{SHOWN}}, expected cumulative alphas, a scheduler that has "
+            f"schedule: got {choice!r:.{SHOWN}}, expected cumulative alphas, a scheduler that has "
             "them, 'sigma', or a function of sigma"
         )
-    return given  # type: ignore[no-any-return]
+    return choice  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
 """The attention-free DDPM U-Net that Lukoianov et al. and the paper compare with.
 
-Ho et al. 2020 with the self-attention of its levels removed; the middle of the network keeps one
-attention block, as the published weights have it. Parameters bear the names of the published
-checkpoints (``models/baseline_unet/<data set>/ckpt_epoch_200.pt``), so those load as they are.
+The network of Ho et al. 2020 without self-attention in its levels; like the published weights, it
+keeps one attention block in the middle. Parameters have the names of the published checkpoints
+(``models/baseline_unet/<data set>/ckpt_epoch_200.pt``), which therefore load unchanged.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch.nn.functional import interpolate
 from golddiff.oracles.parameterisations import TIMESTEPS
 from golddiff.system.errors import ArgumentError
 
-# Far above any network that this code is for; a damaged file must not ask for terabytes.
-LARGEST = 4096
-DEEPEST = 8
-# Not learned: row t is the sinusoids of timestep t.
+# Far above any real network: a damaged file must not allocate terabytes.
+MAX_SIZE = 4096
+MAX_LEVELS = 8
+# Frozen during training: row t holds the sinusoids of timestep t.
 TABLE = "time_embedding.timembedding.0.weight"
 
 
@@ -30,40 +30,40 @@ class UNetConfig:
     """Sizes of a :class:`UNet`."""
 
     channels: int  # width of the first level, a multiple of ``groups``
-    multipliers: tuple[int, ...]  # width of each level in ``channels``; each halves the side
-    blocks: int = 2  # residual blocks a level on the way down; one more on the way up
-    image_channels: int = 3  # of the images, in and out
-    classes: int = 0  # of a conditional network, 0 for an unconditional one
+    multipliers: tuple[int, ...]  # width of each level over ``channels``; sides halve per level
+    blocks: int = 2  # residual blocks per level on the way down; one more on the way up
+    image_channels: int = 3  # channels of the images, in and out
+    classes: int = 0  # number of classes, 0 for an unconditional network
     dropout: float = 0.15  # share of features dropped in training
-    # Of its group normalisation; 32 in the published networks. A group of one channel loses its
-    # mean, and with it the brightness of an image, so narrow networks want fewer.
+    # Groups of each group normalisation, 32 in the published networks. Narrow networks need fewer:
+    # a group of one channel loses its mean, and with it the brightness of the image.
     groups: int = 32
 
     @property
     def divisor(self) -> int:
-        """The side of an image must be a multiple of this."""
+        """The side of an image must be a multiple of this number."""
         return int(2 ** (len(self.multipliers) - 1))
 
     @property
     def parts(self) -> int:
-        """How many blocks it has; each holds several weights."""
+        """Number of blocks on the way down, a lower bound on the number of weights."""
         return self.blocks * len(self.multipliers)
 
     def check(self) -> None:
-        """Raise for sizes that no network can have."""
+        """Raise ArgumentError for sizes that are out of range or inconsistent."""
         sizes = [(n, getattr(self, n)) for n in ("channels", "blocks", "groups", "image_channels")]
         for name, value in [*sizes, *(("multipliers", m) for m in self.multipliers)]:
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-                raise ArgumentError(f"{name}: got {value!r}, expected an integer 1 to {LARGEST}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
+                raise ArgumentError(f"{name}: got {value!r}, expected an integer 1 to {MAX_SIZE}")
         if self.channels % 2:  # a sine and a cosine for each frequency
             raise ArgumentError(f"channels: got {self.channels}, expected an even number")
         if self.channels % self.groups:
             raise ArgumentError(
                 f"channels: got {self.channels}, expected a multiple of {self.groups} groups"
             )
-        if not 1 <= len(self.multipliers) <= DEEPEST:
+        if not 1 <= len(self.multipliers) <= MAX_LEVELS:
             raise ArgumentError(
-                f"multipliers: got {len(self.multipliers)} levels, expected 1 to {DEEPEST}"
+                f"multipliers: got {len(self.multipliers)} levels, expected 1 to {MAX_LEVELS}"
             )
         if isinstance(self.classes, bool) or not isinstance(self.classes, int) or self.classes < 0:
             raise ArgumentError(f"classes: got {self.classes!r}, expected an integer of 0 or more")
@@ -72,19 +72,19 @@ class UNetConfig:
 
 
 def sinusoids(t: torch.Tensor, dim: int) -> torch.Tensor:
-    """Embedding (B, dim) of timesteps (B,), whole or fractional: sin and cos in turn.
+    """Embedding (B, dim) of timesteps (B,), integer or fractional (Vaswani et al. 2017).
 
-    Column 2i is sin(t / 10000^(2i/dim)), column 2i + 1 the cosine (Vaswani et al. 2017).
+    Column 2i is sin(t / 10000^(2i/dim)), column 2i + 1 the cosine.
     """
-    # In float64 on the processor whatever the device; a network of no memory has no numbers at all.
-    place = "meta" if t.is_meta else "cpu"
-    places = torch.arange(0, dim, 2, dtype=torch.float64, device=place)
-    angles = t.to(place, torch.float64)[:, None] * torch.exp(places * (-math.log(10000) / dim))
+    # Always in float64 on the CPU; a network on the meta device has no values to compute.
+    device = "meta" if t.is_meta else "cpu"
+    columns = torch.arange(0, dim, 2, dtype=torch.float64, device=device)
+    angles = t.to(device, torch.float64)[:, None] * torch.exp(columns * (-math.log(10000) / dim))
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float().to(t.device)
 
 
 class TimeEmbedding(nn.Module):
-    """Timestep (B,) to features (B, features): sinusoids, then two linear layers."""
+    """Time features (B, features) of timesteps (B,): sinusoids, then two linear layers."""
 
     def __init__(self, dim: int, features: int) -> None:
         super().__init__()
@@ -95,10 +95,9 @@ class TimeEmbedding(nn.Module):
         self.timembedding = nn.Sequential(*layers)
 
     def forward(self, t: torch.Tensor) -> torch.Tensor:
-        """Features of timesteps, int64 for the table's rows, float for the formula."""
+        """Embed integer timesteps by the stored table, floating-point ones by the formula."""
         table, *layers = self.timembedding
         dim = cast(nn.Embedding, table).embedding_dim
-        # Rows of the table are the network's own; between them the formula that they come from.
         h: torch.Tensor = sinusoids(t, dim) if t.is_floating_point() else table(t)
         for layer in layers:
             h = layer(h)
@@ -116,7 +115,7 @@ class Attention(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of x (B, C, H, W)."""
+        """Apply to x (B, C, H, W)."""
         h = self.group_norm(x)
         q, k, v = (f(h).flatten(2) for f in (self.proj_q, self.proj_k, self.proj_v))  # (B, C, HW)
         scores = q.transpose(1, 2) @ k * q.shape[1] ** -0.5  # (B, HW, HW)
@@ -126,7 +125,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Two normalised convolutions with the time features between them, around a shortcut."""
+    """Residual block: two normalised convolutions, with time features added between them."""
 
     def __init__(
         self,
@@ -153,43 +152,43 @@ class Block(nn.Module):
         self.attn = Attention(outputs, groups) if attention else nn.Identity()
 
     def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """Of x (B, inputs, H, W) and time features (B, features)."""
+        """Apply to x (B, inputs, H, W) and time features (B, features)."""
         h = self.block1(x) + self.temb_proj(features)[:, :, None, None]
         out: torch.Tensor = self.attn(self.block2(h) + self.shortcut(x))
         return out
 
 
 class Halve(nn.Module):
-    """Half the side, by a strided convolution."""
+    """Downsampling by 2: a strided convolution."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.main = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
 
     def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """Of x (B, C, H, W); time plays no part."""
+        """Apply to x (B, C, H, W); the time features are ignored."""
         out: torch.Tensor = self.main(x)
         return out
 
 
 class Double(nn.Module):
-    """Twice the side: nearest neighbours, then a convolution."""
+    """Upsampling by 2: nearest neighbours, then a convolution."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.main = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """Of x (B, C, H, W); time plays no part."""
+        """Apply to x (B, C, H, W); the time features are ignored."""
         out: torch.Tensor = self.main(interpolate(x, scale_factor=2, mode="nearest"))
         return out
 
 
 class UNet(nn.Module):
-    """eps(x_t, t, labels): the noise in a variance-preserving state at timestep 0..999.
+    """eps(x_t, t, labels): predicts the noise of a variance-preserving state at timestep 0..999.
 
-    A conditional network adds a learned embedding of the class to the time features; its last row
-    (index ``classes``) stands for "no class", learned by dropping labels in training.
+    A conditional network adds a learned embedding of the class to the time features. The last row
+    of the embedding (index ``classes``) means "no class"; training learns it by dropping labels.
     """
 
     def __init__(self, config: UNetConfig) -> None:
@@ -203,29 +202,29 @@ class UNet(nn.Module):
             self.class_embedding = nn.Embedding(config.classes + 1, features)
         self.head = nn.Conv2d(config.image_channels, c, 3, padding=1)
 
-        self.downblocks, kept, now = nn.ModuleList(), [c], c
+        self.downblocks, skips, width_in = nn.ModuleList(), [c], c
         for level, width in enumerate(widths):
             for _ in range(config.blocks):
-                self.downblocks.append(Block(now, width, *common))
-                now = width
-                kept.append(now)
+                self.downblocks.append(Block(width_in, width, *common))
+                width_in = width
+                skips.append(width_in)
             if level < len(widths) - 1:
-                self.downblocks.append(Halve(now))
-                kept.append(now)
+                self.downblocks.append(Halve(width_in))
+                skips.append(width_in)
         self.middleblocks = nn.ModuleList(
-            Block(now, now, *common, attention=first) for first in (True, False)
+            Block(width_in, width_in, *common, attention=first) for first in (True, False)
         )
         self.upblocks = nn.ModuleList()
         for level, width in reversed(list(enumerate(widths))):
             for _ in range(config.blocks + 1):
-                self.upblocks.append(Block(now + kept.pop(), width, *common))
-                now = width
+                self.upblocks.append(Block(width_in + skips.pop(), width, *common))
+                width_in = width
             if level:
-                self.upblocks.append(Double(now))
+                self.upblocks.append(Double(width_in))
         self.tail = nn.Sequential(
-            nn.GroupNorm(config.groups, now),
+            nn.GroupNorm(config.groups, width_in),
             nn.SiLU(),
-            nn.Conv2d(now, config.image_channels, 3, padding=1),
+            nn.Conv2d(width_in, config.image_channels, 3, padding=1),
         )
 
     def forward(
@@ -234,24 +233,24 @@ class UNet(nn.Module):
         """Predict the noise.
 
         Args:
-            x: (B, C, H, W) x_t = sqrt(alpha_t) x0 + sqrt(1 - alpha_t) eps; H and W divide by
+            x: (B, C, H, W) x_t = sqrt(alpha_t) x0 + sqrt(1 - alpha_t) eps; H and W are multiples of
                 2^(levels - 1).
-            t: (B,) timesteps 0..999, integer, or float for the embedding between two of them.
-            labels: (B,) int64 class indices of a conditional network, ``classes`` for none.
+            t: (B,) timesteps 0..999, int64, or float for values between two training steps.
+            labels: (B,) int64 class indices for a conditional network, ``classes`` for no class.
         """
         features = self.time_embedding(t)
         if labels is not None:
             features = features + self.class_embedding(labels)
         h = self.head(x)
-        kept = [h]
+        skips = [h]
         for layer in self.downblocks:
             h = layer(h, features)
-            kept.append(h)
+            skips.append(h)
         for layer in self.middleblocks:
             h = layer(h, features)
         for layer in self.upblocks:
             if isinstance(layer, Block):
-                h = torch.cat([h, kept.pop()], dim=1)
+                h = torch.cat([h, skips.pop()], dim=1)
             h = layer(h, features)
         out: torch.Tensor = self.tail(h)
         return out

@@ -25,48 +25,48 @@ def open_source(source: Any, **options: Any) -> Source:
     Args:
         source: one of
 
-            - a torch tensor or NumPy array: (N, C, H, W) images, (N, H, W) grey images, (N, D)
+            - a torch tensor or NumPy array: (N, C, H, W) images, (N, H, W) grey images or (N, D)
               points; uint8 in 0..255 (also (N, H, W, C)), or floats, which keep their values;
             - a ``datasets.Dataset`` or ``DatasetDict`` with a column of images;
             - a list, a ``torch.utils.data.Dataset`` or a ``DataLoader`` of images (Pillow images,
               paths, arrays, tensors) or of (image, label) pairs;
-            - a path: a folder of images (flat, or one sub folder a class) or of parquet shards, a
-              ``.parquet``, ``.zip``, ``.npz``, ``.npy`` or ``.pt`` file, MNIST's idx files, CIFAR's
+            - a path: a folder of images (flat, or one subfolder per class) or of parquet shards; a
+              ``.parquet``, ``.zip``, ``.npz``, ``.npy`` or ``.pt`` file; MNIST's idx files; CIFAR's
               pickles;
             - a built-in: ``"digits"``, ``"moons"`` or ``"patches"`` (``"./digits"`` or a ``Path``
               means the folder);
             - the name of a dataset on the Hugging Face hub.
-        options: those of :class:`SourceOptions`.
+        options: the fields of :class:`SourceOptions`.
 
     Returns:
-        The source: ``info``, ``skipped`` and ``batches(size)``. Images are uint8 (C, H, W);
+        A source with ``info``, ``skipped`` and ``batches(size)``. Images are uint8 (C, H, W);
         float arrays become float32.
 
     Raises:
-        ArgumentError: an option has a value that is not allowed or does not apply.
-        SourceError: the source cannot be read or holds images that do not fit together.
+        ArgumentError: an option has a value that is not allowed, or does not apply.
+        SourceError: the source cannot be read, or its images differ in shape or type.
     """
-    reading = SourceOptions(**options)
+    checked = SourceOptions(**options)
     if isinstance(source, str | os.PathLike):
-        return _open_text(source, reading)
-    return _open_object(source, reading)
+        return _open_name_or_path(source, checked)
+    return _open_object(source, checked)
 
 
 def _open_object(source: Any, options: SourceOptions) -> Source:
-    from golddiff.sources.arrays import ask_for_range, is_array, open_array
-    from golddiff.sources.examples import is_listed, open_listed
+    from golddiff.sources.arrays import is_array, open_array, require_value_range
+    from golddiff.sources.examples import is_example_list, open_examples
     from golddiff.sources.tables import open_dataset
 
     if is_array(source):
         options.refuse_columns("arrays")
         rows = open_array(source, options)
-        ask_for_range(rows, options)
+        require_value_range(rows, options)
         return rows
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(source, (datasets.Dataset, datasets.DatasetDict)):
         return open_dataset(source, options)
-    if is_listed(source):
-        return open_listed(source, options)
+    if is_example_list(source):
+        return open_examples(source, options)
     raise ArgumentError(
         f"source is a {type(source).__name__}; give a tensor, an array, a list of images, a "
         "Dataset, a DataLoader, a path, the name of a hub dataset, or one of " + ", ".join(BUILTINS)
@@ -74,11 +74,11 @@ def _open_object(source: Any, options: SourceOptions) -> Source:
 
 
 def resolved(source: str | os.PathLike[str], split: str = "train") -> Any:
-    """What a name or path stands for: a built-in's name, a path that exists, or the hub's dataset.
+    """Resolve a name or path to a built-in's name, an existing path, or a dataset from the hub.
 
     Raises:
-        ArgumentError: neither a path nor a name.
-        SourceError: there is nothing of that name, or it cannot be reached.
+        ArgumentError: ``source`` is empty or holds a null character.
+        SourceError: nothing has this name, or the hub cannot be reached.
     """
     from golddiff.sources.decode import EXTENSIONS
     from golddiff.sources.hub import is_hub_name, load_from_hub
@@ -89,7 +89,7 @@ def resolved(source: str | os.PathLike[str], split: str = "train") -> Any:
     if not text or "\0" in text:
         raise ArgumentError(f"source is {text!r}; give a path or a name")
     path = Path(os.path.expanduser(text))
-    with readable(f"{path} cannot be read"):  # nor a folder on the way be entered
+    with readable(f"{path} cannot be read"):  # a parent folder may be closed to this user
         exists = path.exists()
     if exists:
         return path
@@ -100,21 +100,21 @@ def resolved(source: str | os.PathLike[str], split: str = "train") -> Any:
     return load_from_hub(text, split)
 
 
-def _open_text(source: str | os.PathLike[str], options: SourceOptions) -> Source:
-    """A path; or, of text, a built-in or a dataset of the hub."""
+def _open_name_or_path(source: str | os.PathLike[str], options: SourceOptions) -> Source:
+    """Open a built-in, a path or a dataset of the hub."""
     from golddiff.sources.builtin import open_builtin
     from golddiff.sources.tables import open_dataset
 
-    what = resolved(source, options.split)
-    if isinstance(what, str):
-        return open_builtin(what, options)
-    if isinstance(what, Path):
-        return _open_path(what, options)
-    return open_dataset(what, options, f"dataset {os.fsdecode(source)} ({options.split})")
+    target = resolved(source, options.split)
+    if isinstance(target, str):
+        return open_builtin(target, options)
+    if isinstance(target, Path):
+        return _open_path(target, options)
+    return open_dataset(target, options, f"dataset {os.fsdecode(source)} ({options.split})")
 
 
 def _open_path(path: Path, options: SourceOptions) -> Source:
-    """Open a file or folder that exists."""
+    """Open an existing file or folder; a file's format follows from its name or first bytes."""
     from golddiff.sources import cifar, folders, idx, numpy_files, tables
     from golddiff.sources.decode import EXTENSIONS
 
@@ -139,4 +139,4 @@ def _open_path(path: Path, options: SourceOptions) -> Source:
         return idx.open_idx(path, options)
     if path.suffix.lower() in EXTENSIONS:
         raise SourceError(f"{path} is a single image; give the folder it is in")
-    raise SourceError(f"{path} is of no known kind; give {_KNOWN}")
+    raise SourceError(f"{path} has an unknown format; give {_KNOWN}")

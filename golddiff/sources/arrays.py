@@ -1,4 +1,4 @@
-"""Training sets that are already arrays: images or plain points."""
+"""Arrays and tensors as sources: images or plain points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.numbers import F32
 
 _IMAGE_CHANNELS = (1, 3, 4)
-FAR = 2.0  # beyond it in [-1, 1] a value is no overshoot of a filter: value_range= is another's
+OUTLIER = 2.0  # larger magnitudes cannot be a filter's overshoot of [-1, 1]: value_range is wrong
 
 
 def open_array(
@@ -25,33 +25,33 @@ def open_array(
     labels: Any = None,
     class_names: tuple[str, ...] | None = None,
 ) -> Rows:
-    """An array as a source: uint8 stays uint8, floats become float32 and keep their values.
+    """Open an array: uint8 stays uint8, floats become float32 and keep their values.
 
-    Floats are looked at when they are read: a NaN or an infinity is then a SourceError.
+    NaN and infinity raise SourceError when the examples are read.
 
     Args:
-        array: a tensor or array: (N, C, H, W) images, (N, H, W) grey images, (N, D) points;
-            with the channels last, (N, H, W, 1 | 3), of uint8 also 4 (transparency, laid on white),
-            it is turned to channels first where the sides are 8 and more.
-        options: size and channels apply to uint8 images only.
+        array: a tensor or array: (N, C, H, W) images, (N, H, W) grey images or (N, D) points.
+            Channels-last images with sides of 8 or more, (N, H, W, 1 | 3) or uint8 RGBA
+            (N, H, W, 4), become channels first; RGBA is composited on white.
+        options: ``size`` and ``channels`` apply to uint8 images only.
         description: one line for the manifest.
-        labels: the source's own labels, (N,) class indices, or None.
-        class_names: a name for each of the source's own classes, or None.
+        labels: the source's own (N,) class indices, or None.
+        class_names: one name for each of the source's own classes, or None.
     """
-    pixels, rgba = _images_first(_checked(as_array(array, description), description))
+    pixels, rgba = _channels_first(_check_array(as_array(array, description), description))
     size, channels = options.size, 3 if rgba and options.channels is None else options.channels
     dtype = np.uint8 if pixels.dtype == np.uint8 else np.float32
-    redrawn = size is not None or channels is not None
+    resized = size is not None or channels is not None
     if options.value_range is not None and dtype == np.uint8:
         raise ArgumentError(f"{description}: value_range= does not apply to uint8, only to floats")
-    shape = _redrawn_shape(pixels, size, channels, description) if redrawn else pixels.shape[1:]
+    shape = _resized_shape(pixels, size, channels, description) if resized else pixels.shape[1:]
 
     def read(start: int, stop: int) -> NDArray[Any]:
-        if redrawn:
-            return np.stack([_redraw(example, size, channels) for example in pixels[start:stop]])
+        if resized:
+            return np.stack([_resize(example, size, channels) for example in pixels[start:stop]])
         if dtype == np.uint8:
             return np.array(pixels[start:stop], order="C", subok=False)
-        return _floats(description, options.value_range, pixels, start, stop)
+        return _read_floats(description, options.value_range, pixels, start, stop)
 
     return Rows(read, len(pixels), shape, dtype, options, description, labels, class_names)
 
@@ -68,7 +68,7 @@ def as_array(value: Any, description: str) -> NDArray[Any]:
     torch = sys.modules["torch"]
     try:
         tensor = value.detach().cpu()
-        # NumPy has no bfloat16; float32 holds each of its values exactly.
+        # NumPy has no bfloat16; float32 holds all its values exactly.
         if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
             tensor = tensor.float()
         values: NDArray[Any] = tensor.resolve_conj().resolve_neg().numpy()
@@ -79,11 +79,11 @@ def as_array(value: Any, description: str) -> NDArray[Any]:
 
 
 def _is_tensor(value: object) -> bool:
-    torch = sys.modules.get("torch")  # of what was never imported there are no tensors
+    torch = sys.modules.get("torch")  # if torch was never imported, there are no tensors
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _floats(
+def _read_floats(
     description: str,
     value_range: tuple[float, float] | None,
     pixels: NDArray[Any],
@@ -94,22 +94,22 @@ def _floats(
         values = np.array(pixels[start:stop], np.float32, order="C", subok=False)
     finite = np.isfinite(values).reshape(len(values), -1).all(1)
     if not finite.all():
-        where = start + int(np.argmin(finite))
-        raise SourceError(f"{description}: example {where} holds a NaN or an infinity")
+        row = start + int(np.argmin(finite))
+        raise SourceError(f"{description}: example {row} holds a NaN or an infinity")
     if value_range is not None and tuple(value_range) != (-1, 1):
         least, most = value_range
         values = (values - np.float32(least)) * np.float32(2 / (most - least)) - np.float32(1)
-        off = np.abs(values).reshape(len(values), -1).max(1) > FAR
-        if off.any():
+        outside = np.abs(values).reshape(len(values), -1).max(1) > OUTLIER
+        if outside.any():
             raise SourceError(
-                f"{description}: example {start + int(np.argmax(off))} lies far outside of "
+                f"{description}: example {start + int(np.argmax(outside))} lies far outside of "
                 f"value_range={least:g} to {most:g}; give the least and the largest value"
             )
     return values
 
 
-def ask_for_range(rows: Rows, options: SourceOptions) -> None:
-    """Raise where float images look as if they were not in [-1, 1], and nobody said so."""
+def require_value_range(rows: Rows, options: SourceOptions) -> None:
+    """Raise ArgumentError if float images seem not to lie in [-1, 1] and no value_range is set."""
     shape = rows.info.shape
     is_images = rows.info.dtype != np.uint8 and len(shape) == 3 and shape[0] in (1, 3)
     if not is_images or options.value_range is not None:
@@ -125,17 +125,17 @@ def ask_for_range(rows: Rows, options: SourceOptions) -> None:
         )
 
 
-def _redraw(
+def _resize(
     example: NDArray[np.uint8], size: int | None, channels: int | None
 ) -> NDArray[np.uint8]:
     """Scale and convert one (C, H, W) uint8 image."""
     if channels is None:
-        # Channels of no known meaning are scaled one by one.
+        # The meaning of the channels is unknown, so each is scaled as a grey image.
         return np.concatenate([to_pixels(fit(to_image(plane[None]), size)) for plane in example])
     return to_pixels(fit(with_channels(to_image(example), channels), size))
 
 
-def _redrawn_shape(
+def _resized_shape(
     pixels: NDArray[Any], size: int | None, channels: int | None, description: str
 ) -> tuple[int, ...]:
     if pixels.dtype != np.uint8 or pixels.ndim != 4:
@@ -144,17 +144,17 @@ def _redrawn_shape(
             f"{description}: size= and channels= do not apply to {kind}, only to uint8 images; "
             "scale floats before they are given"
         )
-    own, height, width = pixels.shape[1:]
-    if channels is not None and own not in _IMAGE_CHANNELS:
+    present, height, width = pixels.shape[1:]
+    if channels is not None and present not in _IMAGE_CHANNELS:
         raise ArgumentError(
-            f"{description}: channels={channels} does not apply to images of {own} channels, only "
-            "to 1 (grey), 3 (RGB) or 4 (RGBA)"
+            f"{description}: channels={channels} does not apply to images of {present} channels, "
+            "only to 1 (grey), 3 (RGB) or 4 (RGBA)"
         )
-    return (channels or own, size or height, size or width)
+    return (channels or present, size or height, size or width)
 
 
-def _checked(values: NDArray[Any], description: str) -> NDArray[Any]:
-    """The array, where it is uint8 or floating point and holds examples."""
+def _check_array(values: NDArray[Any], description: str) -> NDArray[Any]:
+    """The array, once its type, shape and number of examples are known to be valid."""
     if values.dtype != np.uint8 and values.dtype.kind != "f":
         raise SourceError(
             f"{description} has data type {values.dtype}; give uint8 (0..255) or floats "
@@ -170,13 +170,13 @@ def _checked(values: NDArray[Any], description: str) -> NDArray[Any]:
     return values
 
 
-def _images_first(values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
-    """Images as (N, C, H, W), and whether they are RGBA that came with the channels last."""
+def _channels_first(values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
+    """Images as (N, C, H, W), and whether they were channels-last RGBA."""
     if values.ndim == 3:
         return values[:, None], False
-    # Sides of 8 and more: an (N, 2, 4, 4) array is two channels of 4x4, not a strip of RGBA.
-    # Floats of four channels may be latents of any layout: they stay as they are.
-    known = _IMAGE_CHANNELS if values.dtype == np.uint8 else (1, 3)
-    if values.ndim == 4 and values.shape[3] in known and min(values.shape[1:3]) >= 8:
+    # Only sides of 8 or more: an (N, 2, 4, 4) array is two channels of 4x4, not RGBA of 2x4.
+    # Four-channel floats may be latents, whose layout is unknown, so they stay unchanged.
+    allowed = _IMAGE_CHANNELS if values.dtype == np.uint8 else (1, 3)
+    if values.ndim == 4 and values.shape[3] in allowed and min(values.shape[1:3]) >= 8:
         return values.transpose(0, 3, 1, 2), values.shape[3] == 4
     return values, False

@@ -1,6 +1,6 @@
-"""The built-in training sets, none of which needs a download: digits, moons and patches.
+"""The built-in training sets, without a download: digits, moons and patches.
 
-Patches are crops of the photographs that ship with scikit-learn: any number of real images.
+Patches are crops of the two photographs that ship with scikit-learn, in any number.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from golddiff.system.errors import ArgumentError
 _MOONS = 2000
 _PATCH_SIDE = 32
 _PATCHES = 10_000
-# Examples are drawn by the block, each from its own generator, so that example i depends on
-# nothing but the seed, the size and i.
+# Each block of examples has its own generator, so that example i depends only on the seed, the
+# size and i.
 _BLOCK = 1024
-_TRIES = 4  # crops that an example is chosen from
-# Neighbouring scales differ by this factor, the smallest shows half of a photograph's height.
-_STEP = 2**-0.25
+_TRIES = 4  # candidate crops of each example
+# Ratio of neighbouring scales; at the smallest, a crop spans half of the longer side.
+_SCALE_FACTOR = 2**-0.25
 
 
 def open_builtin(name: str, options: SourceOptions) -> Rows:
-    """Open digits, moons or patches."""
+    """Open the built-in set ``digits``, ``moons`` or ``patches``."""
     options.refuse_columns(f"the built-in {name}")
     return {"digits": _digits, "moons": _moons, "patches": _patches}[name](options)
 
 
 def _digits(options: SourceOptions) -> Rows:
     """1,797 handwritten digits: (1, 8, 8) uint8, ten classes."""
-    table = np.loadtxt(_shipped("data", "digits.csv.gz"), delimiter=",")
+    table = np.loadtxt(_sklearn_file("data", "digits.csv.gz"), delimiter=",")
     pixels = np.round(table[:, :64].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
     labels, names = table[:, 64].astype(np.int64), tuple(map(str, range(10)))
     return open_array(pixels, options, "digits of scikit-learn", labels, names)
@@ -54,17 +54,17 @@ def _moons(options: SourceOptions) -> Rows:
     points, labels = make_moons(
         n_samples=options.limit or _MOONS, noise=0.05, random_state=options.seed
     )
-    # The half circles span [-1, 2] x [-0.5, 1]: moved to the middle, both axes scaled alike.
+    # The half circles span [-1, 2] x [-0.5, 1]; both axes are scaled by the same factor.
     centred = ((points - np.array([0.5, 0.25])) / 1.5).astype(np.float32)
     labels = labels.astype(np.int64)
     return open_array(centred, options, "moons of scikit-learn", labels, ("upper", "lower"))
 
 
 def _patches(options: SourceOptions) -> Rows:
-    """Random crops of two photographs, at several scales, half of them mirrored.
+    """Random crops of two photographs at several scales, half of them mirrored.
 
-    Each is the one of most contrast of four: plain sky would be half of what is seen. ``size`` is
-    the side of a crop, ``limit`` their number; example i depends on seed, size and i alone.
+    Each example is the candidate of highest contrast out of four; without this choice, half of the
+    crops would be plain sky. ``size`` is the side of a crop, ``limit`` the number of crops.
     """
     side, channels = options.size or _PATCH_SIDE, options.channels or 3
     planes = _pyramid(side, channels)
@@ -73,16 +73,16 @@ def _patches(options: SourceOptions) -> Rows:
     def crops(start: int, stop: int) -> NDArray[np.uint8]:
         out = np.empty((stop - start, channels, side, side), np.uint8)
         for block in range(start // _BLOCK, (stop - 1) // _BLOCK + 1):
-            shares = np.random.default_rng([options.seed, side, block]).random((_BLOCK, 3, _TRIES))
+            draws = np.random.default_rng([options.seed, side, block]).random((_BLOCK, 3, _TRIES))
             first = block * _BLOCK
             for i in range(max(start, first) - first, min(stop - first, _BLOCK)):
-                which = (shares[i, 0] * len(planes)).astype(np.int64)
-                corners = (shares[i, 1:].T * room[which]).astype(np.int64)
-                tried = [
+                chosen = (draws[i, 0] * len(planes)).astype(np.int64)
+                corners = (draws[i, 1:].T * room[chosen]).astype(np.int64)
+                candidates = [
                     planes[plane][:, top : top + side, left : left + side]
-                    for plane, (top, left) in zip(which, corners, strict=True)
+                    for plane, (top, left) in zip(chosen, corners, strict=True)
                 ]
-                out[first + i - start] = max(tried, key=_contrast)
+                out[first + i - start] = max(candidates, key=_contrast)
         return out
 
     description = f"patches of photographs, seed {options.seed}"
@@ -91,16 +91,16 @@ def _patches(options: SourceOptions) -> Rows:
 
 
 def _contrast(crop: NDArray[np.uint8]) -> int:
-    """The variance of its values, times their number squared: in integers, so without rounding."""
+    """Variance of the values times their number squared; integers, so there is no rounding."""
     values = crop.astype(np.int64)
     return crop.size * int((values * values).sum()) - int(values.sum()) ** 2
 
 
 def _pyramid(side: int, channels: int) -> list[NDArray[np.uint8]]:
-    """The photographs at each scale, as they are and mirrored: (C, H, W) each, H, W >= side."""
+    """The photographs at each scale, original and mirrored: (C, H, W) each, H, W >= side."""
     planes: list[NDArray[np.uint8]] = []
     for photograph in ("china.jpg", "flower.jpg"):
-        image = with_channels(Image.open(_shipped("images", photograph)), channels)
+        image = with_channels(Image.open(_sklearn_file("images", photograph)), channels)
         scale = max(1.0, side / min(image.size))
         if image.size[0] * image.size[1] * scale * scale > 1 << 26:
             raise ArgumentError(f"size: got {side}, expected at most 5000 for the built-in patches")
@@ -109,12 +109,12 @@ def _pyramid(side: int, channels: int) -> list[NDArray[np.uint8]]:
             width, height = (max(side, round(length * scale)) for length in image.size)
             pixels = to_pixels(image.resize((width, height), Image.Resampling.LANCZOS))
             planes += [pixels, np.ascontiguousarray(pixels[:, :, ::-1])]
-            scale *= _STEP
+            scale *= _SCALE_FACTOR
     return planes
 
 
-def _shipped(*parts: str) -> Path:
-    """A file of scikit-learn's data sets, without importing it, which takes seconds."""
+def _sklearn_file(*parts: str) -> Path:
+    """The path of a data file of scikit-learn; importing scikit-learn would take seconds."""
     package = find_spec("sklearn")
     assert package is not None
     return Path(str(package.origin)).parent.joinpath("datasets", *parts)

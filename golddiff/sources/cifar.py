@@ -23,7 +23,7 @@ _VALUES = 3 * 32 * 32
 # The largest file of either data set has 155 MB.
 _MAX_FILE_BYTES = 1 << 28
 
-# Names of the files, and in them of labels and class names, for each of the two.
+# Per variant: files of each split, file of class names, {key of labels: key of class names}.
 _PARTS = {
     10: {"train": [f"data_batch_{part}" for part in range(1, 6)], "test": ["test_batch"]},
     100: {"train": ["train"], "test": ["test"]},
@@ -36,10 +36,10 @@ _LABELS = {
 
 
 def cifar_folder(folder: Path) -> Path | None:
-    """The folder itself or the one inside it that holds CIFAR's pickles, or None."""
-    for place in (folder, folder / "cifar-10-batches-py", folder / "cifar-100-python"):
-        if place.is_dir() and _kind({path.name for path in place.iterdir()}):
-            return place
+    """The folder, or its subfolder of the usual name, with CIFAR's pickles; None without them."""
+    for inner in (folder, folder / "cifar-10-batches-py", folder / "cifar-100-python"):
+        if inner.is_dir() and _variant({path.name for path in inner.iterdir()}):
+            return inner
     return None
 
 
@@ -69,33 +69,34 @@ def open_cifar_tar(path: Path, options: SourceOptions) -> Rows:
         return _open(sizes, read, options, path.name)
 
 
-def _kind(names: set[str]) -> int | None:
+def _variant(names: set[str]) -> int | None:
+    """10 or 100, by the file names; None for other files."""
     if names & {"data_batch_1", "test_batch", "batches.meta"}:
         return 10
-    # "train" and "test" alone are too common as names.
+    # "train" and "test" alone are too common to identify CIFAR-100.
     return 100 if "meta" in names and names & {"train", "test"} else None
 
 
 def _open(
     sizes: dict[str, int], read: Callable[[str], bytes], options: SourceOptions, name: str
 ) -> Rows:
-    """The images of CIFAR's files, given their sizes and how to read one."""
-    kind = _kind(set(sizes))
-    if kind is None:
+    """Open the images of CIFAR's files, given each file's size and a function that reads one."""
+    variant = _variant(set(sizes))
+    if variant is None:
         raise SourceError(
             f"{name} holds none of CIFAR's files (data_batch_1..5, or train and meta); give "
             "pictures as a folder or a .zip"
         )
     if options.column is not None:
         options.refuse_columns("CIFAR's pickles, which hold one set of images")
-    known = {short: key for key in _LABELS[kind] for short in (key, key.removesuffix("s"))}
-    column = options.label_column or next(iter(known))
-    if column not in known:
+    columns = {short: key for key in _LABELS[variant] for short in (key, key.removesuffix("s"))}
+    column = options.label_column or next(iter(columns))
+    if column not in columns:
         raise SourceError(
-            f"CIFAR-{kind} has no label column {column!r}; it has: {', '.join(known)}"
+            f"CIFAR-{variant} has no label column {column!r}; it has: {', '.join(columns)}"
         )
     options.require_split(("test", "train"), name)
-    parts = _PARTS[kind][options.split]
+    parts = _PARTS[variant][options.split]
     missing = [part for part in parts if part not in sizes]
     if missing:
         raise SourceError(f"{name} lacks {', '.join(missing)}")
@@ -103,20 +104,20 @@ def _open(
     def table(part: str) -> dict[str, Any]:
         if sizes[part] > _MAX_FILE_BYTES:
             raise SourceError(f"{part} has {sizes[part]:,} bytes, more than any file of CIFAR's")
-        return _table(read(part), part)
+        return _read_batch(read(part), part)
 
-    key = known[column]
-    pixels, labels = zip(*(_images(table(part), part, key) for part in parts), strict=True)
+    key = columns[column]
+    pixels, labels = zip(*(_examples(table(part), part, key) for part in parts), strict=True)
     class_names = None
-    if _META[kind] in sizes:
-        names = _listed(table(_META[kind]), _META[kind], _LABELS[kind][key])
+    if _META[variant] in sizes:
+        names = _list_entry(table(_META[variant]), _META[variant], _LABELS[variant][key])
         class_names = tuple(map(_text, names))
     values = np.concatenate(pixels).reshape(-1, 3, 32, 32)
-    description = f"CIFAR-{kind} {name} ({options.split})"
+    description = f"CIFAR-{variant} {name} ({options.split})"
     return open_array(values, options, description, np.concatenate(labels), class_names)
 
 
-def _table(data: bytes, name: str) -> dict[str, Any]:
+def _read_batch(data: bytes, name: str) -> dict[str, Any]:
     try:
         table = read_pickle(data, ARRAYS)
     except UnpicklingError as error:
@@ -130,15 +131,15 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _images(table: dict[str, Any], name: str, key: str) -> tuple[NDArray[np.uint8], I64]:
+def _examples(table: dict[str, Any], name: str, key: str) -> tuple[NDArray[np.uint8], I64]:
     pixels: Any = table.get("data")
     is_images = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8
     if not is_images or pixels.shape[1:] != (_VALUES,):
         raise SourceError(f"{name} holds no uint8 array 'data' of {_VALUES} columns")
-    return np.asarray(pixels), own_labels(_listed(table, name, key), len(pixels), name)
+    return np.asarray(pixels), own_labels(_list_entry(table, name, key), len(pixels), name)
 
 
-def _listed(table: dict[str, Any], name: str, key: str) -> list[Any]:
+def _list_entry(table: dict[str, Any], name: str, key: str) -> list[Any]:
     if not isinstance(table.get(key), list):
         raise SourceError(f"{name} holds no list {key!r}")
     return list(table[key])

@@ -1,4 +1,4 @@
-"""From an encoded image, or a Pillow image, to pixels: (C, H, W) uint8."""
+"""Decoding of an encoded image or a Pillow image to (C, H, W) uint8 pixels."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from golddiff.system.errors import one_line
 
-# Pillow's own limit for an outright refusal, kept even where a program has lifted Pillow's.
+# The limit at which Pillow raises; it applies even if a program has lifted Pillow's own.
 MAX_PIXELS = 178_956_970
 
-# Larger images must hold a byte for every so many pixels. Photographs hold one for 2 to 20, and
-# an empty page of 16 million pixels is let through: what is refused claims to be vast and holds
-# nothing.
-PIXELS_A_BYTE = 256
-FREE_PIXELS = 1 << 24
+# Guards against decompression bombs. Photographs have 2 to 20 pixels per encoded byte; images of up
+# to UNCHECKED_PIXELS may have any number.
+MAX_PIXELS_PER_BYTE = 256
+UNCHECKED_PIXELS = 1 << 24
 
 # An encoded image larger than this is refused before it is read into memory.
 MAX_ENCODED_BYTES = 1 << 29
 
-# Only formats that Pillow decodes itself: its EPS reader, for one, starts another program.
+# Only formats that Pillow decodes itself; its EPS reader, for example, starts another program.
 _FORMATS = [
     *("PNG", "JPEG", "MPO", "JPEG2000", "WEBP", "AVIF", "GIF"),
     *("BMP", "DIB", "TIFF", "PPM", "TGA", "ICO", "PCX", "SGI"),
 ]
 
-_SIXTEEN_BITS = ("PNG", "PPM", "ICO")  # whose pixels of Pillow's mode I, of 32 bits, have 16
+_SIXTEEN_BITS = ("PNG", "PPM", "ICO")  # Pillow opens 16-bit images of these formats as 32-bit I
 
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".gif", ".bmp", ".dib"})
 EXTENSIONS |= {".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".avif", ".jp2", ".j2k"}
@@ -44,19 +43,19 @@ _ORIENTATION = 0x0112
 
 
 class UnreadableImageError(Exception):
-    """One image cannot be decoded; the message says why, not which."""
+    """An image cannot be decoded; the message gives the reason, without the image's name."""
 
 
 class Header(NamedTuple):
-    """What an image's header says."""
+    """The properties of an image that its header gives."""
 
     width: int  # in pixels, after the EXIF rotation
     height: int  # in pixels, after the EXIF rotation
-    grey: bool  # whether the image is stored without colours
+    grey: bool  # whether the image is stored without colour
 
 
 def read_header(data: bytes | Image.Image) -> Header:
-    """Read the size and kind of an encoded or Pillow image without decoding its pixels."""
+    """Read the header of an encoded or Pillow image without decoding its pixels."""
     with _opened(data) as image:
         width, height = image.size
         if _orientation(image) >= 5:
@@ -73,22 +72,22 @@ def decode(
 ) -> NDArray[np.uint8]:
     """Decode an image to (C, H, W) uint8.
 
-    The EXIF rotation is applied, transparency is laid on the ground, of an animation the first
-    frame is taken.
+    The EXIF rotation is applied, transparency is composited on ``ground``, and an animation
+    gives its first frame.
 
     Args:
-        data: the encoded image, as in a file; or one of Pillow's.
+        data: the bytes of an image file, or a Pillow image.
         channels: 1 or 3; None keeps grey images grey (1) and makes all others RGB (3).
         size: scale and centre-crop to (C, size, size); None keeps the image's own size.
-        ground: the colour that shows where the image is transparent.
+        ground: the colour behind transparent pixels.
 
     Raises:
-        UnreadableImageError: ``data`` is no image, is truncated, or is too large.
+        UnreadableImageError: ``data`` is not an image, is truncated, or is too large.
     """
     with _opened(data) as image:
         if size is not None and isinstance(data, bytes):
-            # A JPEG can be decoded at 1/2, 1/4 or 1/8; twice the target leaves the filter
-            # enough detail. Other formats ignore this.
+            # A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size; twice the target keeps enough
+            # detail for the resize filter. Other formats ignore this.
             image.draft(None, (2 * size, 2 * size))
         image.load()
         upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
@@ -98,7 +97,7 @@ def decode(
 
 
 def read_file(path: str | Path) -> bytes:
-    """An image file, unread where it is too large to be one."""
+    """The bytes of an image file; OSError if it is larger than :data:`MAX_ENCODED_BYTES`."""
     size = os.stat(path).st_size
     if size > MAX_ENCODED_BYTES:
         raise OSError(f"it has {size:,} bytes")
@@ -108,11 +107,11 @@ def read_file(path: str | Path) -> bytes:
 def with_channels(image: Image.Image, channels: int, ground: str = "white") -> Image.Image:
     """Convert any Pillow image to grey (``channels=1``, mode L) or RGB (``channels=3``)."""
     if image.mode.startswith("I"):
-        image = _from_wide(image)
+        image = _to_8_bits(image)
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         rgba = image.convert("RGBA")
-        below = Image.new("RGBA", rgba.size, ground)
-        image = Image.alpha_composite(below, rgba).convert("RGB")
+        canvas = Image.new("RGBA", rgba.size, ground)
+        image = Image.alpha_composite(canvas, rgba).convert("RGB")
     mode = "L" if channels == 1 else "RGB"
     if image.mode == mode:
         return image
@@ -137,7 +136,7 @@ def fit(image: Image.Image, size: int | None) -> Image.Image:
 
 
 def to_pixels(image: Image.Image) -> NDArray[np.uint8]:
-    """(C, H, W) uint8 of an image of mode L or RGB."""
+    """(C, H, W) uint8 pixels of a Pillow image of mode L or RGB."""
     array = np.asarray(image, dtype=np.uint8)
     if array.ndim == 2:
         return array[None]
@@ -145,7 +144,7 @@ def to_pixels(image: Image.Image) -> NDArray[np.uint8]:
 
 
 def to_image(pixels: NDArray[np.uint8]) -> Image.Image:
-    """An image of (C, H, W) uint8, of 1, 3 or 4 channels."""
+    """A Pillow image of (C, H, W) uint8 pixels with 1, 3 or 4 channels."""
     squeezed = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
     return Image.fromarray(np.ascontiguousarray(squeezed))
 
@@ -165,10 +164,10 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
                 raise UnreadableImageError(
                     f"it has {width} x {height} pixels, more than the {MAX_PIXELS:,} allowed"
                 )
-            if width * height > max(FREE_PIXELS, PIXELS_A_BYTE * len(data)):
+            if width * height > max(UNCHECKED_PIXELS, MAX_PIXELS_PER_BYTE * len(data)):
                 raise UnreadableImageError(
                     f"it claims {width} x {height} pixels in {len(data):,} bytes, more than "
-                    f"{PIXELS_A_BYTE} pixels a byte"
+                    f"{MAX_PIXELS_PER_BYTE} pixels a byte"
                 )
             _check_range(image)
             yield image
@@ -179,7 +178,7 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
     except Image.DecompressionBombError as error:
         raise UnreadableImageError(f"it has more than the {MAX_PIXELS:,} pixels allowed") from error
     except Exception as error:
-        # Pillow's decoders raise nearly anything on damaged data: OSError, SyntaxError,
+        # Pillow's decoders raise many types of error on damaged data: OSError, SyntaxError,
         # ValueError, struct.error, IndexError, zlib.error...
         raise UnreadableImageError(one_line(error)) from error
 
@@ -202,7 +201,7 @@ def _orientation(image: Image.Image) -> int:
     try:
         value = image.getexif().get(_ORIENTATION, 1)
     except Exception:
-        return 1  # a damaged EXIF block is no reason to lose the image
+        return 1  # the image is readable even if its EXIF block is damaged
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
@@ -214,7 +213,7 @@ def _is_grey(image: Image.Image) -> bool:
     return red == green == blue
 
 
-def _from_wide(image: Image.Image) -> Image.Image:
-    """8 bits of an image of 16 (modes I;16* and I)."""
-    wide = np.asarray(image).astype(np.int64)
-    return Image.fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))
+def _to_8_bits(image: Image.Image) -> Image.Image:
+    """Round a 16-bit image (modes I;16* and I) to 8 bits."""
+    values = np.asarray(image).astype(np.int64)
+    return Image.fromarray(((values.clip(0, 65535) + 128) // 257).astype(np.uint8))

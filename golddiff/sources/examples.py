@@ -1,6 +1,6 @@
-"""A source whose examples come one by one: files, zip members, rows of a table, items of a list.
+"""Sources that decode one example at a time: files, zip members, rows of a table, list items.
 
-Each is an encoded image, a Pillow image or an array, read and decoded ahead by a few threads.
+An example is an encoded image, a Pillow image or an array. A few threads read and decode ahead.
 """
 
 from __future__ import annotations
@@ -19,30 +19,27 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from golddiff.sources.arrays import as_array, ask_for_range, is_array, open_array
+from golddiff.sources.arrays import as_array, is_array, open_array, require_value_range
 from golddiff.sources.decode import UnreadableImageError, decode, read_file, read_header
 from golddiff.sources.source import Batch, Rows, Skipped, SourceInfo, ahead, chosen_labels, rebatch
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, GoldDiffError, SourceError, one_line
 from golddiff.system.numbers import check_count
 
-# Examples read to find out whether images are grey.
-_PROBED = 64
+# Number of examples that decide whether the images are grey.
+_PROBES = 64
 
-# What one thread works on at a time: enough to outweigh the hand-over. Rows of a table hold their
-# encoded bytes while they wait, so few enough that photographs of megabytes do not pile up.
+# Limits of the chunk that a thread decodes: large enough to outweigh the hand-over, and small
+# enough for table rows, which hold photographs of megabytes as encoded bytes while they wait.
 _CHUNK_BYTES = 1 << 23
 _CHUNK_EXAMPLES = 32
 
 
 class Item(NamedTuple):
-    """One example: its name for messages, how to get it, its label and its file where it has one.
+    """One example that is not loaded yet."""
 
-    What is got is an encoded image (bytes), a Pillow image, or an array or tensor.
-    """
-
-    name: str
-    load: Callable[[], Any]
+    name: str  # for messages
+    load: Callable[[], Any]  # returns bytes of an encoded image, a Pillow image, array or tensor
     label: Any = None
     file: str | None = None
 
@@ -50,27 +47,27 @@ class Item(NamedTuple):
 Items = Callable[[int, int], Iterator[Item]]
 
 
-class _Look(NamedTuple):
-    """What is known of an example before it is decoded; of an array, ``grey`` is None."""
+class _Probe(NamedTuple):
+    """Properties of an example, found without decoding it."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
-    grey: bool | None
+    grey: bool | None  # None for an array
     labelled: bool
 
 
 class ExampleSource:
-    """Examples that are decoded as they are read, by a few threads ahead of the reader.
+    """A source that decodes examples as they are read; a few threads run ahead of the reader.
 
-    The first ones are looked at when it is made; ``total`` are to be read, those that cannot be
-    read among them.
+    The constructor probes the first examples for shape, type and colour.
 
     Args:
-        items: starts a pass over the examples from a start to a stop. Where it can be sent to
-            another process, so can the source.
-        total, options, description, class_names: as of :class:`Rows`.
-        labels: (total,) class indices, or None; then those that the items bring.
+        items: ``items(start, stop)`` iterates over these examples. The source can be pickled if
+            ``items`` can.
+        total: number of examples, unreadable ones included.
+        options, description, class_names: as in :class:`Rows`.
+        labels: (total,) class indices, or None to use the labels of the items.
     """
 
     def __init__(
@@ -88,7 +85,7 @@ class ExampleSource:
         self._items, self._start, self.total = items, 0, options.limited(total)
         self._options = replace(options, labels=None, limit=None)
         self.skipped, self.names = Skipped(), list[str]()
-        self._first, self._guessed_grey = self._probed(description)
+        self._first, self._grey_inferred = self._probe(description)
         self.info = SourceInfo(
             self._first.shape, self._first.dtype, self.labels is not None or self._first.labelled,
             class_names, None if options.skip_bad else self.total, description,
@@ -98,19 +95,16 @@ class ExampleSource:
         """Yield the examples in order: pixels (b, *shape) and labels (b,) or None.
 
         Raises:
-            SourceError: one cannot be read (without ``skip_bad``), is not like the others, or none
-                could be read.
+            SourceError: an example cannot be read (without ``skip_bad``) or differs in shape or
+                type from the first, or no example can be read.
         """
         check_count("size", size)
         self.skipped.clear()
         self.names.clear()
-        return rebatch(self._pieces(), size)
+        return rebatch(self._decoded_chunks(), size)
 
     def part(self, start: int, stop: int) -> ExampleSource:
-        """The examples from ``start`` to ``stop`` as a source of their own, alike in all else.
-
-        Those before are not read. It can be sent to another process that finds the same files.
-        """
+        """A source of the examples ``start`` to ``stop`` only; another process can read it."""
         part = copy.copy(self)
         part._start, part.total = self._start + start, stop - start
         part.skipped, part.names = Skipped(), []
@@ -118,106 +112,107 @@ class ExampleSource:
         part.info = replace(self.info, count=None if self._options.skip_bad else part.total)
         return part
 
-    def _passed(self) -> Iterator[Item]:
+    def _own_items(self) -> Iterator[Item]:
         return self._items(self._start, self._start + self.total)
 
-    def _probed(self, description: str) -> tuple[_Look, bool]:
-        """The first example, whose shape all have; and whether grey was guessed from some."""
-        wanted = 1 if self._options.channels is not None else _PROBED
-        looks: list[_Look] = []
+    def _probe(self, description: str) -> tuple[_Probe, bool]:
+        """The shape and type of all examples, and whether grey was inferred from the first few."""
+        count = 1 if self._options.channels is not None else _PROBES
+        probes: list[_Probe] = []
         failures = Skipped()
-        for seen, item in enumerate(self._passed()):
-            if seen >= wanted and looks:
+        for tried, item in enumerate(self._own_items()):
+            if tried >= count and probes:
                 break
             try:
-                looks.append(self._look(item))
+                probes.append(self._probe_item(item))
             except UnreadableImageError as error:
-                self._leave_out(failures, item.name, error)
-        if not looks:
+                self._skip(failures, item.name, error)
+        if not probes:
             raise _nothing_readable(description, failures)
-        first = looks[0]
-        for look in looks:
-            if (look.grey is None) == (first.grey is None) and look[1:3] != first[1:3]:
-                raise _unlike(first, look.name, look.shape, look.dtype)
+        first = probes[0]
+        for probe in probes:
+            if (probe.grey is None) == (first.grey is None) and probe[1:3] != first[1:3]:
+                raise _mismatch(first, probe.name, probe.shape, probe.dtype)
         if first.grey is None:
             return first, False
-        guessed = self._options.channels is None and all(look.grey for look in looks)
-        channels = self._options.channels or (1 if guessed else 3)
-        return first._replace(shape=(channels, *first.shape[1:])), guessed
+        inferred = self._options.channels is None and all(probe.grey for probe in probes)
+        channels = self._options.channels or (1 if inferred else 3)
+        return first._replace(shape=(channels, *first.shape[1:])), inferred
 
-    def _look(self, item: Item) -> _Look:
+    def _probe_item(self, item: Item) -> _Probe:
         loaded, labelled = _load(item), item.label is not None
         if is_array(loaded):
-            rows = self._rows(item, loaded)
-            ask_for_range(rows, self._options)
-            return _Look(item.name, rows.info.shape, rows.info.dtype, None, labelled)
+            rows = self._array_source(item, loaded)
+            require_value_range(rows, self._options)
+            return _Probe(item.name, rows.info.shape, rows.info.dtype, None, labelled)
         header, side = read_header(loaded), self._options.size
         shape = (3, side or header.height, side or header.width)
-        return _Look(item.name, shape, np.dtype(np.uint8), header.grey, labelled)
+        return _Probe(item.name, shape, np.dtype(np.uint8), header.grey, labelled)
 
-    def _rows(self, item: Item, array: Any) -> Rows:
+    def _array_source(self, item: Item, array: Any) -> Rows:
         return open_array(as_array(array, item.name)[None], self._options, item.name)
 
-    def _pieces(self) -> Iterator[Batch]:
-        bytes_each = math.prod(self.info.shape) * self.info.dtype.itemsize
-        length = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // bytes_each))
-        numbered = enumerate(self._passed())
+    def _decoded_chunks(self) -> Iterator[Batch]:
+        example_bytes = math.prod(self.info.shape) * self.info.dtype.itemsize
+        length = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // example_bytes))
+        numbered = enumerate(self._own_items())
         chunks = iter(lambda: list(itertools.islice(numbered, length)), [])
-        found = 0
-        for batch, failures, names in ahead(self._decode, chunks):
+        count = 0
+        for batch, failures, names in ahead(self._decode_chunk, chunks):
             self.names += names
             self.skipped += failures
-            found += len(batch.pixels)
+            count += len(batch.pixels)
             yield batch
-        if not found:
+        if not count:
             raise _nothing_readable(self.info.description, self.skipped)
 
-    def _decode(self, chunk: list[tuple[int, Item]]) -> tuple[Batch, Skipped, list[str]]:
+    def _decode_chunk(self, chunk: list[tuple[int, Item]]) -> tuple[Batch, Skipped, list[str]]:
         pixels = np.empty((len(chunk), *self.info.shape), self.info.dtype)
         kept: list[tuple[int, Item]] = []
         failures = Skipped()
         for row, item in chunk:
             try:
-                pixels[len(kept)] = self._pixels(item)
+                pixels[len(kept)] = self._decode_item(item)
                 kept.append((row, item))
             except UnreadableImageError as error:
-                self._leave_out(failures, item.name, error)
+                self._skip(failures, item.name, error)
         labels = None
         if self.labels is not None:
             labels = self.labels[[row for row, _ in kept]]
         elif self.info.labelled or any(item.label is not None for _, item in kept):
-            labels = np.array([self._label(item) for _, item in kept], np.int64)
+            labels = np.array([self._checked_label(item) for _, item in kept], np.int64)
         names = [item.file for _, item in kept if item.file is not None]
         return Batch(pixels[: len(kept)], labels), failures, names
 
-    def _pixels(self, item: Item) -> NDArray[Any]:
-        """The values of one example, of the shape and type of all."""
+    def _decode_item(self, item: Item) -> NDArray[Any]:
+        """The pixels of one example, checked against the shape and type of the source."""
         loaded = _load(item)
         if is_array(loaded):
-            pixels: NDArray[Any] = self._rows(item, loaded).pixels(0, 1)[0]
+            pixels: NDArray[Any] = self._array_source(item, loaded).pixels(0, 1)[0]
         else:
-            # Where grey was guessed from the first images, each is decoded as it is, so that a
-            # later one in colour is noticed rather than silently made grey.
-            channels = None if self._guessed_grey else self.info.shape[0]
+            # If grey was inferred, images keep their own channels, so that a later image in colour
+            # raises an error instead of being silently converted to grey.
+            channels = None if self._grey_inferred else self.info.shape[0]
             pixels = decode(loaded, channels=channels, size=self._options.size)
         if pixels.shape == self.info.shape and pixels.dtype == self.info.dtype:
             return pixels
-        if self._guessed_grey and pixels.shape[1:] == self.info.shape[1:]:
+        if self._grey_inferred and pixels.shape[1:] == self.info.shape[1:]:
             raise SourceError(
-                f"{item.name} is in colour, the first {_PROBED} images are grey; say channels=3 to "
+                f"{item.name} is in colour, the first {_PROBES} images are grey; say channels=3 to "
                 "read all in colour, or channels=1 to read all in grey"
             )
-        raise _unlike(self._first, item.name, pixels.shape, pixels.dtype)
+        raise _mismatch(self._first, item.name, pixels.shape, pixels.dtype)
 
-    def _label(self, item: Item) -> int:
+    def _checked_label(self, item: Item) -> int:
         if item.label is None or not self._first.labelled:
-            raise SourceError(f"{item.name} differs from the first in having a label or none")
+            presence = "no label" if item.label is None else "a label"
+            raise SourceError(f"{item.name} has {presence}, unlike the first example")
         label = np.asarray(item.label).reshape(-1)
         if len(label) != 1 or label.dtype.kind not in "iu" or label[0] < 0:
             raise SourceError(f"{item.name} has the label {item.label!r}; give whole numbers")
         return int(label[0])
 
-    def _leave_out(self, failures: Skipped, name: str, error: UnreadableImageError) -> None:
+    def _skip(self, failures: Skipped, name: str, error: UnreadableImageError) -> None:
         if not self._options.skip_bad:
             raise SourceError(
                 f"cannot read image {name}: {error} (skip_bad=True leaves unreadable images out)"
@@ -232,7 +227,7 @@ def _load(item: Item) -> Any:
         # zipfile raises RuntimeError for encrypted members and for unknown compressions.
         raise UnreadableImageError(one_line(error)) from error
     except Exception as error:
-        # What unpacks raises nearly anything on damaged data.
+        # Decompressors raise many types of error on damaged data.
         raise UnreadableImageError(f"it cannot be read: {one_line(error)}") from error
 
 
@@ -244,11 +239,11 @@ def _nothing_readable(description: str, failures: Skipped) -> SourceError:
     )
 
 
-def _unlike(first: _Look, name: str, shape: tuple[int, ...], dtype: Any) -> SourceError:
+def _mismatch(first: _Probe, name: str, shape: tuple[int, ...], dtype: Any) -> SourceError:
     if len(first.shape) == len(shape) == 3 and first.shape[1:] != shape[1:]:
-        one, other = (f"{sides[2]}x{sides[1]}" for sides in (first.shape, shape))
+        own, other = (f"{sides[2]}x{sides[1]}" for sides in (first.shape, shape))
         return SourceError(
-            f"images differ in size: {first.name} is {one}, {name} is {other} (width x height); "
+            f"images differ in size: {first.name} is {own}, {name} is {other} (width x height); "
             "say size= to scale and crop them all"
         )
     return SourceError(
@@ -257,46 +252,46 @@ def _unlike(first: _Look, name: str, shape: tuple[int, ...], dtype: Any) -> Sour
     )
 
 
-def is_listed(source: object) -> bool:
-    """Whether a source is a list, or a Dataset or DataLoader of torch."""
+def is_example_list(source: object) -> bool:
+    """Whether a source is a list, a tuple, or a Dataset or DataLoader of torch."""
     data = sys.modules.get("torch.utils.data")
     kinds = (list, tuple) if data is None else (list, tuple, data.Dataset, data.DataLoader)
     return isinstance(source, kinds)
 
 
-def open_listed(examples: Any, options: SourceOptions) -> ExampleSource:
-    """Examples as they come, images or (image, label) pairs; every pass reads them again.
+def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
+    """Open a sequence of images or (image, label) pairs; each pass reads every example again.
 
     Args:
-        examples: a list, a Dataset with a length, or a DataLoader of one, whose batches are arrays.
+        examples: a list, a Dataset with a length, or a DataLoader of one whose batches are arrays.
             An image is a Pillow image, a path, an array or a tensor.
-        options: how they are read.
+        options: the options of the source.
     """
     options.refuse_columns("images handed over by Python")
     kind, in_batches = type(examples).__name__, not hasattr(examples, "__getitem__")
     try:
         count = len(examples.dataset if in_batches else examples)
     except (TypeError, AttributeError, NotImplementedError):
-        raise ArgumentError(f"source is a {kind} without a length; give one that has") from None
+        raise ArgumentError(f"source is a {kind} without a length; give one with len()") from None
     if count == 0:
         raise SourceError(f"source is a {kind} without examples")
 
     def items(start: int, stop: int) -> Iterator[Item]:
-        # By index alone: all that a Dataset must have.
-        found: Iterator[Any] = (examples[i] for i in range(start, stop))
+        # By index, since a Dataset need not be iterable.
+        selected: Iterator[Any] = (examples[i] for i in range(start, stop))
         if in_batches:
-            found = itertools.islice(_unbatched(examples), start, stop)
-        for place, example in enumerate(found, start):
-            yield _item(f"example {place}", example, kind)
+            selected = itertools.islice(_unbatched(examples), start, stop)
+        for position, example in enumerate(selected, start):
+            yield _make_item(f"example {position}", example, kind)
 
     source = ExampleSource(items, count, options, f"{kind} of images")
-    if in_batches:  # which need not hold all of their data set
+    if in_batches:  # a sampler or drop_last may leave out examples of the dataset
         source.info = replace(source.info, count=None)
     return source
 
 
 def _unbatched(batches: Any) -> Iterator[Any]:
-    for images, labels in map(_pair, batches):
+    for images, labels in map(_image_and_label, batches):
         if isinstance(images, dict):
             raise ArgumentError(
                 "source is a DataLoader whose batches are a dict; give batches of arrays or "
@@ -305,8 +300,8 @@ def _unbatched(batches: Any) -> Iterator[Any]:
         yield from zip(images, itertools.repeat(None) if labels is None else labels, strict=False)
 
 
-def _item(name: str, example: Any, kind: str) -> Item:
-    image, label = _pair(example)
+def _make_item(name: str, example: Any, kind: str) -> Item:
+    image, label = _image_and_label(example)
     if isinstance(image, str | os.PathLike):
         path = os.fspath(image)
         return Item(f"{name}, {path}", partial(read_file, path), label, path)
@@ -318,8 +313,8 @@ def _item(name: str, example: Any, kind: str) -> Item:
     )
 
 
-def _pair(example: Any) -> tuple[Any, Any]:
+def _image_and_label(example: Any) -> tuple[Any, Any]:
     if isinstance(example, tuple | list) and example:
-        image, label = (*example, None)[:2]  # a TensorDataset of images alone gives (image,)
+        image, label = (*example, None)[:2]  # a TensorDataset without labels gives (image,)
         return image, label
     return example, None

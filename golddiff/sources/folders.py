@@ -1,4 +1,4 @@
-"""Image files in a folder or a zip archive, loose, one sub folder a class, or with EDM's table."""
+"""Image files in a folder or zip archive: flat, one subfolder per class, or EDM's layout."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from golddiff.system.numbers import I64
 log = logging.getLogger("golddiff")
 
 _EDM_TABLE = "dataset.json"
-# Pictures of cameras and programs that Pillow does not read by itself.
-_UNREAD = frozenset({".heic", ".heif", ".jxl", ".psd", ".svg"})
-_UNREAD |= {".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2"}
-# EDM's tool numbers images and puts them by the thousand in folders; those are not classes.
-_NUMBERED = re.compile(r"^(.*/)?\d{5}/img\d{8}\.\w+$")
+# Image formats of cameras and programs that Pillow does not read by itself.
+_UNSUPPORTED = frozenset({".heic", ".heif", ".jxl", ".psd", ".svg"})
+_UNSUPPORTED |= {".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2"}
+# EDM's tool numbers the images and splits them into folders of a thousand, which are not classes.
+_EDM_NUMBERED = re.compile(r"^(.*/)?\d{5}/img\d{8}\.\w+$")
 
 
 def open_folder(folder: Path, options: SourceOptions) -> Source:
@@ -42,23 +42,23 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
             return open_cifar_folder(cifar, options)
         if idx_files(folder):
             return open_idx_folder(folder, options)
-        names, links_out = files_below(folder)
+        names, links_outside = files_below(folder)
         table = (folder / _EDM_TABLE).read_bytes() if _EDM_TABLE in names else None
     description = f"folder {folder.resolve().name}"
     images = [name for name in names if _is_image(name)]
-    unread = [name for name in names if _is_image(name, _UNREAD)]
-    if unread:
-        kinds = ", ".join(sorted({os.path.splitext(name)[1].lower() for name in unread}))
+    unsupported = [name for name in names if _is_image(name, _UNSUPPORTED)]
+    if unsupported:
+        kinds = ", ".join(sorted({os.path.splitext(name)[1].lower() for name in unsupported}))
         log.warning(
             "%s: pictures of kinds that are not read (%s) are left out, %s in all, such as %s; "
             "convert them to .jpg or .png, say by ImageMagick: magick mogrify -format jpg *.heic",
-            description, kinds, f"{len(unread):,}", printable(unread[0]),
+            description, kinds, f"{len(unsupported):,}", printable(unsupported[0]),
         )  # fmt: skip
     shards = [name for name in names if name.lower().endswith(".parquet")]
     if images and shards:
         raise SourceError(
             f"{description} holds both images ({images[0]}) and parquet files ({shards[0]}); "
-            "point at one of the two"
+            "give the path of one kind only"
         )
     if shards:
         chosen = shards_of_split(shards, options, description)
@@ -69,42 +69,42 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
                 f"{description} holds a data set of datasets' save_to_disk; in Python give "
                 "datasets.load_from_disk(folder), or write it by to_parquet"
             )
-        left = f" ({links_out} symbolic links that lead out of it were not followed)"
-        raise SourceError(f"{description} holds no images{left if links_out else ''}")
+        note = f" ({links_outside} symbolic links that lead out of it were not followed)"
+        raise SourceError(f"{description} holds no images{note if links_outside else ''}")
     options.refuse_columns("folders of images")
-    names, labels, class_names = _labelled(images, table, options, description)
-    items = partial(_files, folder, names)
+    names, labels, class_names = _names_and_labels(images, table, options, description)
+    items = partial(_file_items, folder, names)
     return ExampleSource(items, len(names), options, description, labels, class_names)
 
 
 def open_zip(path: Path, options: SourceOptions) -> ExampleSource:
-    """Read the images of a zip archive in the order of their names; nothing is extracted."""
+    """Read the images of a zip archive, sorted by name; nothing is extracted to disk."""
     description = f"zip {path.name}"
     options.refuse_columns("zip archives of images")
     with readable(f"{path.name} is not a readable zip archive"), zipfile.ZipFile(path) as archive:
-        found = {info.filename for info in archive.infolist() if not info.is_dir()}
-        images = sorted(name for name in found if _is_image(name))
+        members = {info.filename for info in archive.infolist() if not info.is_dir()}
+        images = sorted(name for name in members if _is_image(name))
         if not images:
             raise SourceError(f"{description} holds no images")
-        table = _member(archive, _EDM_TABLE) if _EDM_TABLE in found else None
-    names, labels, class_names = _labelled(images, table, options, description)
-    items: Items = partial(_members, path, names)
+        table = _read_member(archive, _EDM_TABLE) if _EDM_TABLE in members else None
+    names, labels, class_names = _names_and_labels(images, table, options, description)
+    items: Items = partial(_zip_items, path, names)
     return ExampleSource(items, len(names), options, description, labels, class_names)
 
 
-def _files(folder: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:
+def _file_items(folder: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:
     for name in names[start:stop]:
         yield Item(name, partial(read_file, folder / name), file=name)
 
 
-def _members(path: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:
-    archive = zipfile.ZipFile(path)  # open until the last of its items is gone
+def _zip_items(path: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:
+    archive = zipfile.ZipFile(path)  # the items hold it open
     for name in names[start:stop]:
-        yield Item(f"{name} in {path.name}", partial(_member, archive, name), file=name)
+        yield Item(f"{name} in {path.name}", partial(_read_member, archive, name), file=name)
 
 
-def _member(archive: zipfile.ZipFile, name: str) -> bytes:
-    # zipfile stops at the size that the archive gives, so checking that is enough.
+def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    # zipfile stops at the recorded size, so it is enough to check that size.
     member = archive.getinfo(name)
     if member.file_size > MAX_ENCODED_BYTES:
         raise OSError(f"it unpacks to {member.file_size:,} bytes")
@@ -119,49 +119,49 @@ def _is_image(name: str, endings: frozenset[str] = EXTENSIONS) -> bool:
 
 
 def files_below(folder: Path) -> tuple[list[str], int]:
-    """Paths of all files below, sorted, hidden ones left out; and how many links lead outside.
+    """The sorted paths of all files below, without hidden ones, and the number of links outside.
 
-    By scandir: os.walk with a check of every link took 20 times as long.
+    It uses scandir: os.walk with a check of every link took 20 times as long.
     """
     root = os.path.realpath(folder)
     names: list[str] = []
-    links_out = 0
-    waiting = [""]
-    while waiting:
-        prefix = waiting.pop()
-        place = os.path.join(root, prefix)
-        with readable(f"folder {place} cannot be read"), os.scandir(place) as entries:
+    links_outside = 0
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
+        current = os.path.join(root, prefix)
+        with readable(f"folder {current} cannot be read"), os.scandir(current) as entries:
             for entry in entries:
                 name = prefix + entry.name
                 if entry.name.startswith("."):
                     continue
                 if entry.is_symlink():
-                    # A linked folder inside would be read twice, or without end.
+                    # Links to folders are not followed: they can repeat files, or form a cycle.
                     target = os.path.realpath(entry.path)
                     if os.path.commonpath([root, target]) != root:
-                        links_out += 1
+                        links_outside += 1
                     elif os.path.isfile(target):
                         names.append(name)
                 elif entry.is_dir():
-                    waiting.append(f"{name}/")
+                    pending.append(f"{name}/")
                 elif entry.is_file():
                     names.append(name)
-    return sorted(names), links_out
+    return sorted(names), links_outside
 
 
-def _labelled(
+def _names_and_labels(
     names: list[str], table: bytes | None, options: SourceOptions, description: str
 ) -> tuple[list[str], I64 | None, tuple[str, ...] | None]:
-    """The images of the split, their labels and the classes' names.
+    """The names of the split's images, their labels and the class names.
 
-    By EDM's dataset.json (``table``) where there is one, else by folders; names are sorted paths
-    with ``/`` between folders.
+    Labels come from EDM's dataset.json (``table``) if there is one, else from the folders.
+    ``names`` are sorted paths with ``/`` between folders.
     """
     if table is not None:
-        return names, _by_table(table, names, description), None
+        return names, _labels_of_table(table, names, description), None
     names, folders = _in_split(names, options, description)
     tops = [folder[0] if folder else None for folder in folders]
-    if all(top is None for top in tops) or all(_NUMBERED.match(name) for name in names):
+    if all(top is None for top in tops) or all(_EDM_NUMBERED.match(name) for name in names):
         return names, None, None
     if None in tops:
         loose = names[tops.index(None)]
@@ -178,22 +178,22 @@ def _labelled(
 def _in_split(
     names: list[str], options: SourceOptions, description: str
 ) -> tuple[list[str], list[list[str]]]:
-    """The split's names, and the folders of each below those that are around everything."""
+    """The names in the split, and the folders of each without those that enclose all images."""
     folders = [name.split("/")[:-1] for name in names]
     while all(folders):
-        found = sorted({folder[0] for folder in folders})
-        if SPLIT_NAMES.issuperset(found):
-            options.require_split(found, description)
-            inside = [i for i, folder in enumerate(folders) if folder[0] == options.split]
-            names, folders = [names[i] for i in inside], [folders[i] for i in inside]
-        elif len(found) > 1:
+        outermost = sorted({folder[0] for folder in folders})
+        if SPLIT_NAMES.issuperset(outermost):
+            options.require_split(outermost, description)
+            chosen = [i for i, folder in enumerate(folders) if folder[0] == options.split]
+            names, folders = [names[i] for i in chosen], [folders[i] for i in chosen]
+        elif len(outermost) > 1:
             break
         folders = [folder[1:] for folder in folders]
     return names, folders
 
 
-def _by_table(text: bytes, names: list[str], description: str) -> I64 | None:
-    """Labels from EDM's dataset.json, ``{"labels": [[name, index], ...]}``; None where null."""
+def _labels_of_table(text: bytes, names: list[str], description: str) -> I64 | None:
+    """Labels from EDM's dataset.json, ``{"labels": [[name, index], ...]}``; None if absent."""
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -210,6 +210,6 @@ def _by_table(text: bytes, names: list[str], description: str) -> I64 | None:
     for name in names:
         label = label_of.get(name)
         if type(label) is not int or not 0 <= label < 2**62:
-            given = "no label" if name not in label_of else f"{label!r}, no class index,"
-            raise SourceError(f"dataset.json of {description} gives {given} for {name}")
+            problem = "no label" if name not in label_of else f"{label!r}, no class index,"
+            raise SourceError(f"dataset.json of {description} gives {problem} for {name}")
     return np.array([label_of[name] for name in names], np.int64)

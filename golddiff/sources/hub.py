@@ -1,4 +1,4 @@
-"""Datasets by their name on the Hugging Face hub."""
+"""Loading of datasets from the Hugging Face hub by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from golddiff.system.errors import SourceError, one_line
 from golddiff.system.progress import waiting
 
-# A hub that has not answered by now counts as out of reach.
+# Seconds without an answer after which the hub counts as unreachable.
 _PATIENCE = 15.0
 
 _NAME = re.compile(r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$")
@@ -28,8 +28,8 @@ def load_from_hub(name: str, split: str) -> Any:
     """
     import datasets
 
-    # datasets would itself try again and again for most of a minute before it gives up.
-    reached = _reached(name)
+    # Without this check, datasets would retry for most of a minute before it gives up.
+    reached = _hub_answers(name)
     offline = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = offline or not reached
     try:
@@ -49,8 +49,8 @@ def load_from_hub(name: str, split: str) -> Any:
         datasets.config.HF_HUB_OFFLINE = offline
 
 
-def _reached(name: str) -> bool:
-    """Whether the hub answers, and has the dataset."""
+def _hub_answers(name: str) -> bool:
+    """Whether the hub answers; SourceError if it answers that it has no such dataset."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
@@ -63,7 +63,7 @@ def _reached(name: str) -> bool:
         except Exception as error:
             answer.append(error)
 
-    # A thread, because no timeout covers the look-up of the host's address.
+    # In a thread, because the timeout does not cover the DNS lookup.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     with waiting(f"asking the Hugging Face hub for {name}"):
@@ -74,6 +74,6 @@ def _reached(name: str) -> bool:
             f"{name!r} is no file or folder here, and the Hugging Face hub has no public dataset "
             "of that name"
         ) from error
-    # An answer with a status (a gated dataset, a busy hub) is best explained by what loading
-    # says; anything else means that there was no answer.
+    # After an HTTP error (a gated dataset, a busy hub), loading gives the better message. Any other
+    # error means that the hub did not answer.
     return error is None or isinstance(error, HfHubHTTPError)

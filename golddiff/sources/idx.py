@@ -1,4 +1,4 @@
-"""The idx files of MNIST and its kin, plain or packed."""
+"""The idx files of MNIST and similar sets, plain or compressed."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError
 from golddiff.system.files import Unpacked, inside, readable
 
-_MAGIC = b"\0\0\x08"  # of bytes
+_MAGIC = b"\0\0\x08"  # element type: unsigned bytes
 _IMAGES = re.compile(r"^(?P<stem>.*)images(?P<dot>[-._])idx3-ubyte(?P<gz>\.gz)?$")
-# The words by which MNIST and EMNIST call their splits.
+# The words for the splits in the file names of MNIST and EMNIST.
 _SPLITS = {"train": ("train",), "test": ("t10k", "test")}
 
 
 def is_idx(path: Path) -> bool:
-    """Whether the file's first bytes are those of an idx file of bytes."""
+    """Whether the file begins as an idx file of bytes."""
     try:
         with Unpacked(path) as stream:
             start = stream.read(4)
-    except Exception:  # damaged data raise nearly anything
+    except Exception:  # damaged data raise many types of error
         return False
     return start[:3] == _MAGIC and start[3:] in (b"\1", b"\2", b"\3", b"\4")
 
 
 def idx_files(folder: Path) -> list[Path]:
-    """The image files of idx name in a folder, sorted."""
+    """The files in a folder that are named like idx image files, sorted."""
     return sorted(path for path in folder.iterdir() if _IMAGES.match(path.name) and path.is_file())
 
 
@@ -50,20 +50,20 @@ def open_idx_folder(folder: Path, options: SourceOptions) -> Rows:
 
 
 def open_idx(path: Path, options: SourceOptions) -> Rows:
-    """Read one idx file of images, with the labels in the file of the matching name beside it."""
+    """Read one idx file of images, and the labels from the matching file in the same folder."""
     options.refuse_columns("idx files")
-    images = _numbers(path)
+    images = _read_bytes(path)
     if images.ndim != 3:
         raise SourceError(
             f"{path.name} holds numbers of shape {images.shape}, not images (N, H, W)"
         )
-    label_file = _labels_of(path) if options.labels is None else None
-    labels = None if label_file is None else _numbers(inside(path.parent, label_file))
+    label_path = _label_file(path) if options.labels is None else None
+    labels = None if label_path is None else _read_bytes(inside(path.parent, label_path))
     return open_array(images, options, f"idx {path.name}", labels)
 
 
-def _numbers(path: Path) -> NDArray[np.uint8]:
-    """The numbers of an idx file of bytes, in its own shape."""
+def _read_bytes(path: Path) -> NDArray[np.uint8]:
+    """The array of an idx file of bytes."""
     with readable(f"{path.name} cannot be read"), Unpacked(path) as stream:
         data = stream.read()
         if len(data) < 4 or data[:3] != _MAGIC:
@@ -72,16 +72,16 @@ def _numbers(path: Path) -> NDArray[np.uint8]:
         if len(data) < header:
             raise SourceError(f"{path.name} is damaged: it ends within its header")
         shape = tuple(np.frombuffer(data, ">u4", data[3], 4).tolist())
-        count, found = math.prod(shape), len(data) - header
-        if found != count:
+        count, present = math.prod(shape), len(data) - header
+        if present != count:
             raise SourceError(
                 f"{path.name} is damaged: its header {shape} calls for {count:,} values, "
-                f"{found:,} came"
+                f"{present:,} came"
             )
         return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
 
-def _labels_of(images: Path) -> Path | None:
+def _label_file(images: Path) -> Path | None:
     match = _IMAGES.match(images.name)
     if match is None:
         return None

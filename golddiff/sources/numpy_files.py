@@ -1,4 +1,4 @@
-"""Files of arrays: .npy, mapped rather than loaded, .npz, and torch's .pt."""
+"""Files of arrays: .npy (memory-mapped), .npz, and torch's .pt."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import CheckpointError, SourceError, one_line
 from golddiff.system.files import check_unpacked
 
-_HEADERS = {
+_HEADER_READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 
 
 def open_npy(path: Path, options: SourceOptions) -> Rows:
-    """Read an array file; see :func:`open_array` for the shapes and types it may have."""
+    """Map an array file; :func:`open_array` lists the shapes and types it may have."""
     options.refuse_columns(".npy files")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:
-        # A damaged header raises nearly anything: NumPy reads it as Python.
+        # NumPy parses the header as Python, so damage raises many types of error.
         raise _unreadable(path, error) from error
     return open_array(array, options, f"array file {path.name}")
 
 
 def open_npz(path: Path, options: SourceOptions) -> Rows:
-    """Read images, and labels where there are some, of a .npz archive.
+    """Read the images and, if any, the labels of a .npz archive.
 
-    ``options.column`` and ``options.label_column`` name the arrays; without them the usual names
-    are tried (images, x, samples, data, arr_0, x_train, ...; labels, y, y_train, arr_1, ...).
+    ``options.column`` and ``options.label_column`` name the arrays. The default is the first of
+    the usual names (images, x, samples, data, arr_0, x_train, ...; labels, y, y_train, arr_1, ...).
     """
     try:
         archive = np.load(path, allow_pickle=False)
@@ -46,15 +46,15 @@ def open_npz(path: Path, options: SourceOptions) -> Rows:
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise SourceError(f"{path.name} is not a .npz archive")
     with archive:
-        return _named(path, list(archive.files), partial(_member, archive, path), options)
+        return _open_arrays(path, list(archive.files), partial(_read_array, archive, path), options)
 
 
 def open_pt(path: Path, options: SourceOptions) -> Rows:
-    """Read what ``torch.save`` wrote: a tensor, (images, labels), or tensors by name as in .npz.
+    """Read a file of ``torch.save``: a tensor, (images, labels), or tensors by name as in .npz.
 
-    Labels may be a list of whole numbers.
+    Labels may be a list of integers.
     """
-    from golddiff.system.torch_files import read_torch  # which imports torch
+    from golddiff.system.torch_files import read_torch  # imports torch, which takes time
 
     try:
         value = read_torch(path)
@@ -67,64 +67,65 @@ def open_pt(path: Path, options: SourceOptions) -> Rows:
         value = dict(zip(("images", "labels"), value, strict=True))
     if not isinstance(value, dict):
         raise SourceError(f"{path.name} holds a {type(value).__name__}, no tensor of images")
-    entries = {str(key): _as_numbers(entry) for key, entry in value.items()}
+    entries = {str(key): _array_of_list(entry) for key, entry in value.items()}
     arrays = {key: entry for key, entry in entries.items() if is_array(entry)}
-    return _named(path, list(arrays), lambda key: as_array(arrays[key], path.name), options)
+    return _open_arrays(path, list(arrays), lambda key: as_array(arrays[key], path.name), options)
 
 
-def _as_numbers(entry: Any) -> Any:
-    """A list of whole numbers, as which labels often come, as an array."""
-    numbers = isinstance(entry, list) and entry and all(type(one) is int for one in entry)
-    return np.array(entry) if numbers else entry
+def _array_of_list(entry: Any) -> Any:
+    """A list of integers (labels, usually) as an array; anything else unchanged."""
+    is_labels = isinstance(entry, list) and entry and all(type(value) is int for value in entry)
+    return np.array(entry) if is_labels else entry
 
 
-def _named(
-    path: Path, found: list[str], member: Callable[[str], NDArray[Any]], options: SourceOptions
+def _open_arrays(
+    path: Path, names: list[str], read: Callable[[str], NDArray[Any]], options: SourceOptions
 ) -> Rows:
-    """The images, and labels where there are some, among arrays of these names."""
+    """Open the images and, if any, the labels among named arrays; ``read`` loads one of them."""
     split = options.split
     images = [f"x_{split}", f"{split}_images", "images", "image", "x", "samples"]
     labels = [f"y_{split}", f"{split}_labels", "labels", "label", "y"]
-    if split != "train" and not {images[0], images[1]} & set(found) and "x_train" in found:
-        raise SourceError(f"{path.name} has no split {split!r}; its arrays: {', '.join(found)}")
-    key = _key(path, found, options.column, [*images, "data", "arr_0"])
+    if split != "train" and not {images[0], images[1]} & set(names) and "x_train" in names:
+        raise SourceError(f"{path.name} has no split {split!r}; its arrays: {', '.join(names)}")
+    key = _find_key(path, names, options.column, [*images, "data", "arr_0"])
     if key is None:
         raise SourceError(
-            f"{path.name} holds no array of a known name; say by column= which of: "
-            + ", ".join(found)
+            f"{path.name} holds no array of a known name; name one with column=: "
+            + ", ".join(names)
         )
-    label_key = _key(path, found, options.label_column, [*labels, "arr_1"])
-    pixels = member(key)
-    own = None
+    label_key = _find_key(path, names, options.label_column, [*labels, "arr_1"])
+    pixels = read(key)
+    own_labels = None
     if label_key is not None and options.labels is None:
-        given = member(label_key)
-        # arr_1 may be anything; only whole numbers are taken for labels unasked.
-        if label_key == options.label_column or given.dtype.kind in "iu":
-            own = given[:, 0] if given.ndim == 2 and given.shape[1] == 1 else given
-    return open_array(pixels, options, f"array {key} of {path.name}", own)
+        array = read(label_key)
+        # arr_1 may hold anything: without label_column, only integers count as labels.
+        if label_key == options.label_column or array.dtype.kind in "iu":
+            own_labels = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    return open_array(pixels, options, f"array {key} of {path.name}", own_labels)
 
 
-def _key(path: Path, found: list[str], asked: str | None, usual: list[str]) -> str | None:
-    if asked is None:
-        return next((name for name in usual if name in found), None)
-    if asked not in found:
-        raise SourceError(f"{path.name} has no array {asked!r}; it has: {', '.join(found)}")
-    return asked
+def _find_key(path: Path, names: list[str], wanted: str | None, usual: list[str]) -> str | None:
+    """The wanted name, or the first of the usual names that exists."""
+    if wanted is None:
+        return next((name for name in usual if name in names), None)
+    if wanted not in names:
+        raise SourceError(f"{path.name} has no array {wanted!r}; it has: {', '.join(names)}")
+    return wanted
 
 
-def _member(archive: Any, path: Path, key: str) -> NDArray[Any]:
+def _read_array(archive: Any, path: Path, key: str) -> NDArray[Any]:
     try:
         names = archive.zip.namelist()
         member = archive.zip.getinfo(key if key in names else f"{key}.npy")
         check_unpacked(f"{path.name}: array {key!r}", member.compress_size, member.file_size)
-        # NumPy itself makes the array that a header describes before it reads a byte of it.
+        # np.load would allocate the array of a false header before it reads any data.
         with archive.zip.open(member) as stream:
             version = np.lib.format.read_magic(stream)
-            if version not in _HEADERS:
+            if version not in _HEADER_READERS:
                 raise ValueError(f"it is of version {version} of NumPy's format")
-            shape, by_column, dtype = _HEADERS[version](stream)
+            shape, fortran_order, dtype = _HEADER_READERS[version](stream)
             values = np.frombuffer(stream.read(), dtype)
-        array: NDArray[Any] = values.reshape(shape, order="F" if by_column else "C")
+        array: NDArray[Any] = values.reshape(shape, order="F" if fortran_order else "C")
     except SourceError:
         raise
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a source of training images is: a shape, a data type, and batches in a fixed order."""
+"""The interface of a source of training images: shape, data type, batches in a fixed order."""
 
 from __future__ import annotations
 
@@ -25,36 +25,35 @@ class Batch(NamedTuple):
 
     # (b, *shape), C order; uint8 in 0..255, or float32 as given (images in [-1, 1])
     pixels: NDArray[np.generic]
-    labels: I64 | None  # (b,) class indices, or None where the source has none
+    labels: I64 | None  # (b,) class indices, or None if the source has none
 
     def part(self, start: int, stop: int) -> Batch:
-        """Some of them, as views."""
+        """Examples ``start`` to ``stop``, as views."""
         labels = None if self.labels is None else self.labels[start:stop]
         return Batch(self.pixels[start:stop], labels)
 
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """What is known of a source before it is read."""
+    """Properties of a source that are known before it is read."""
 
     shape: tuple[int, ...]  # shape of one example: (C, H, W), or (D,) for plain points
     dtype: np.dtype[np.generic]  # ``uint8`` or ``float32``
     labelled: bool  # whether batches carry labels
-    # A name for each class index, where the source has them
-    class_names: tuple[str, ...] | None = None
-    count: int | None = None  # number of examples, or None where it is known after reading alone
+    class_names: tuple[str, ...] | None = None  # one name per class index, if the source has names
+    count: int | None = None  # number of examples; None if only reading the source can tell
     description: str = ""  # one line for the manifest and the progress bar ("folder photos")
 
 
 class Skipped(list[tuple[str, str]]):
-    """Name and reason of examples that could not be read and were left out (``skip_bad=True``)."""
+    """Names of the unreadable examples that were skipped (``skip_bad=True``), with the reasons."""
 
     def add(self, name: str, reason: str) -> None:
-        """Record one example by name, with why it was left out."""
+        """Record a skipped example and the reason."""
         self.append((printable(name), printable(reason)))
 
     def lines(self, most: int = 5) -> list[str]:
-        """What was left out, for people: how many, the first few by name and reason."""
+        """A message for the user: the number of skipped examples, and the first ``most``."""
         if not self:
             return []
         return [
@@ -69,7 +68,7 @@ class Source(Protocol):
 
     info: SourceInfo
     skipped: Skipped
-    names: list[str]  # files of the examples read so far, where they are files
+    names: list[str]  # file names of the examples read so far, if they come from files
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order, ``size`` at a time (the last batch may be shorter)."""
@@ -77,16 +76,16 @@ class Source(Protocol):
 
 
 class Rows:
-    """A source whose examples can be read from any place: arrays, crops, the images of a store.
+    """A source with random access to its examples: an array, crops, the images of a store.
 
     Args:
-        read: the examples from a start to a stop, (stop - start, *shape), as a copy; called by
-            several threads.
-        total, shape, dtype, description, class_names: as of :class:`SourceInfo`, but before the
-            limit.
+        read: ``read(start, stop)`` returns a copy of these examples, (stop - start, *shape).
+            Several threads call it.
+        total: number of examples before the limit.
+        shape, dtype, description, class_names: as in :class:`SourceInfo`.
         options: ``limit`` and ``labels`` apply.
-        labels: the source's own, (total,) class indices, or None.
-        names: the file of each example, or none.
+        labels: the source's own (total,) class indices, or None.
+        names: file name of each example, or empty.
     """
 
     def __init__(
@@ -129,11 +128,11 @@ def chosen_labels(
     class_names: tuple[str, ...] | None,
     description: str,
 ) -> tuple[I64 | None, tuple[str, ...] | None]:
-    """The labels that the caller gave, which have no names; else the source's own and theirs.
+    """The caller's labels, without class names, or else the source's own labels and class names.
 
     Raises:
-        ArgumentError: labels given that do not fit.
-        SourceError: the source's own do not.
+        ArgumentError: the caller's labels are invalid.
+        SourceError: the source's own labels are invalid.
     """
     if options.labels is not None:
         return check_labels(options.labels, total), None
@@ -141,7 +140,7 @@ def chosen_labels(
 
 
 def own_labels(labels: Any, count: int, where: str) -> I64:
-    """The labels that a source brings, checked; SourceError where they are none."""
+    """Check a source's own labels, as :func:`check_labels`; raise SourceError if they fail."""
     try:
         return check_labels(labels, count)
     except ArgumentError as error:
@@ -149,7 +148,7 @@ def own_labels(labels: Any, count: int, where: str) -> I64:
 
 
 def check_labels(labels: Any, count: int) -> I64:
-    """Labels, array-like or a tensor, as (count,) int64 class indices, none negative."""
+    """Convert labels (array-like or tensor) to (count,) int64 class indices >= 0."""
     if hasattr(labels, "detach"):
         labels = labels.detach().cpu()
     try:
@@ -164,15 +163,15 @@ def check_labels(labels: Any, count: int) -> I64:
         raise ArgumentError(f"labels have data type {array.dtype}; give whole numbers")
     indices = array.astype(np.int64)
     if count and indices.min() < 0:
-        where = int(np.argmax(indices < 0))
-        raise ArgumentError(f"label {where} is {array[where]}; class indices start at 0")
+        row = int(np.argmax(indices < 0))
+        raise ArgumentError(f"label {row} is {array[row]}; class indices start at 0")
     return indices
 
 
 def ahead(function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
-    """Yield ``function(job)`` for each job in order, computed by a few threads ahead.
+    """Yield ``function(job)`` for each job in order; two to four threads compute ahead.
 
-    At most six results exist at a time, so memory stays bounded however slow the reader is.
+    At most six results exist at a time, so memory stays bounded even if the consumer is slow.
     """
     workers = max(2, min(4, os.cpu_count() or 2))  # at least 2, to overlap reading
     with ThreadPoolExecutor(workers) as pool:
@@ -180,23 +179,23 @@ def ahead(function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Re
 
 
 def rebatch(pieces: Iterable[Batch], size: int) -> Iterator[Batch]:
-    """Cut and join pieces of any lengths into batches of ``size`` (the last may be shorter)."""
-    held: list[Batch] = []
+    """Cut and join pieces of any length into batches of ``size`` (the last may be shorter)."""
+    parts: list[Batch] = []
     room = size
     for piece in pieces:
         start = 0
         while start < len(piece.pixels):
-            held.append(piece.part(start, start + room))
+            parts.append(piece.part(start, start + room))
             start += room
-            room -= len(held[-1].pixels)
+            room -= len(parts[-1].pixels)
             if room == 0:
-                yield _joined(held)
-                held, room = [], size
-    if held:
-        yield _joined(held)
+                yield _concatenate(parts)
+                parts, room = [], size
+    if parts:
+        yield _concatenate(parts)
 
 
-def _joined(held: list[Batch]) -> Batch:
-    labels = [batch.labels for batch in held if batch.labels is not None]
-    pixels = np.concatenate([batch.pixels for batch in held])
+def _concatenate(parts: list[Batch]) -> Batch:
+    labels = [batch.labels for batch in parts if batch.labels is not None]
+    pixels = np.concatenate([batch.pixels for batch in parts])
     return Batch(pixels, np.concatenate(labels) if labels else None)

@@ -1,4 +1,4 @@
-"""How a training set is read: the options of :func:`golddiff.sources.open_source`, checked once."""
+"""The options of :func:`golddiff.sources.open_source`, checked once."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class SourceOptions:
     """How a source is read.
 
     Attributes:
-        size: scale the shorter side of each image to this and crop the middle square.
-        channels: 1 (grey) or 3 (RGB). None: grey where the first 64 images are, otherwise RGB;
-            arrays stay as they are.
-        split: the part to read, where a source has parts.
-        column: the column, or array of a .npz, that holds the images.
-        label_column: the column, or array of a .npz, that holds the labels.
-        skip_bad: leave out images that cannot be read, and list them in ``skipped``, instead of
-            raising. ``info.count`` is then None.
-        limit: read at most this many examples, the first ones (with ``skip_bad``: the readable
-            ones among them). The number of points of moons and of images of patches.
-        seed: chooses the points of moons and the crops of patches.
-        labels: N whole numbers >= 0, one for each example of the whole source (before ``limit``),
-            in place of the source's own labels.
-        value_range: of float images: their least and largest value, taken to -1 and 1. None or
-            (-1, 1): floats keep their values.
+        size: scale the shorter side of each image to this, then crop the middle square.
+        channels: 1 (grey) or 3 (RGB). None: grey if the first 64 images are grey, otherwise RGB;
+            arrays keep their channels.
+        split: the split to read, if the source has splits.
+        column: the column, or the array of a .npz, that holds the images.
+        label_column: the column, or the array of a .npz, that holds the labels.
+        skip_bad: skip images that cannot be read and list them in ``skipped``, instead of raising.
+            ``info.count`` is then None.
+        limit: read only the first ``limit`` examples (with ``skip_bad``: the readable ones among
+            them). For moons and patches, the number of examples to generate.
+        seed: random seed of the points of moons and the crops of patches.
+        labels: N integers >= 0, one for each example of the whole source (before ``limit``); they
+            replace the source's own labels.
+        value_range: least and largest value of float images, mapped to -1 and 1. None or (-1, 1):
+            floats keep their values.
 
     Raises:
         ArgumentError: an option has a value that is not allowed.
@@ -57,43 +57,43 @@ class SourceOptions:
         if not isinstance(self.split, str) or not self.split:
             raise ArgumentError(f"split: got {self.split!r}, expected a name such as 'train'")
         if self.value_range is not None:
-            self._set("value_range", _range_of(self.value_range))
+            self._set("value_range", _checked_range(self.value_range))
 
     def _set(self, name: str, value: Any) -> None:
-        # Numbers become Python's own: files that record options take none of NumPy's.
+        # Numbers are stored as Python's own, since NumPy's cannot be written to JSON.
         object.__setattr__(self, name, value)
 
     def saved(self) -> dict[str, Any]:
-        """The options as files record them: all but the labels, and what is new if not given."""
-        made = {name: value for name, value in vars(self).items() if name != "labels"}
+        """The options as files record them: without labels, and ``value_range`` only if given."""
+        options = {name: value for name, value in vars(self).items() if name != "labels"}
         if self.value_range is None:
-            del made["value_range"]  # stores and shards that were made before stay theirs
-        return made
+            del options["value_range"]  # older stores and shards have no such key and must match
+        return options
 
     def limited(self, count: int) -> int:
-        """How many of ``count`` examples are to be read."""
+        """The number of examples to read out of ``count``."""
         return count if self.limit is None else min(count, self.limit)
 
     def require_split(self, found: Collection[str], where: str) -> None:
-        """Raise SourceError where a source does not have the split."""
+        """Raise SourceError if the splits ``found`` in a source do not include the wanted one."""
         if self.split not in found:
-            there = ", ".join(map(str, found))
-            raise SourceError(f"{where} has no split {self.split!r}; it has: {there}")
+            names = ", ".join(map(str, found))
+            raise SourceError(f"{where} has no split {self.split!r}; it has: {names}")
 
     def refuse_columns(self, kind: str) -> None:
-        """Raise ArgumentError where a column is named for a source that has none."""
+        """Raise ArgumentError if a column is named; the source has none."""
         for name, value in (("column", self.column), ("label_column", self.label_column)):
             if value is not None:
                 raise ArgumentError(f"{name}={value!r} does not apply to {kind}")
 
 
-def _range_of(given: Any) -> tuple[float, float]:
+def _checked_range(value_range: Any) -> tuple[float, float]:
     try:
-        least, most = map(float, given)
+        least, most = map(float, value_range)
     except (TypeError, ValueError):
         least = most = 0.0
     if not -math.inf < least < most < math.inf:
         raise ArgumentError(
-            f"value_range: got {given!r}, expected the least and the largest value, as (0, 255)"
+            f"value_range: got {value_range!r}, expected least and largest value, such as (0, 255)"
         )
     return least, most

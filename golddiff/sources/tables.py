@@ -1,4 +1,4 @@
-"""Tables of encoded images: parquet shards, and datasets of the Hugging Face library."""
+"""Tables of encoded images: parquet files, and datasets of the Hugging Face library."""
 
 from __future__ import annotations
 
@@ -26,58 +26,56 @@ from golddiff.system.numbers import I64
 
 log = logging.getLogger("golddiff")
 
-# Names of sub folders and files that are parts of a data set rather than classes.
+# Subfolders and files with these names are splits of a data set, not classes.
 SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
 
 _IMAGE_COLUMNS = ("image", "img")
 _LABEL_COLUMNS = ("label", "labels", "fine_label")
 
-# Rows read at a time: photographs of a megabyte each must fit a few times over.
-_ROWS = 64
-_LONGEST_PATH = 4096  # characters
-_SHARD = re.compile(r"^(?P<split>.+?)-\d{4,6}-of-\d{4,6}(-[0-9a-f]+)?$")
+# Rows read at a time: few enough for photographs of a megabyte each, in several threads.
+_BATCH_ROWS = 64
+_MAX_PATH = 4096  # characters
+_SHARD_NAME = re.compile(r"^(?P<split>.+?)-\d{4,6}-of-\d{4,6}(-[0-9a-f]+)?$")
 
 Labels = tuple[I64 | None, tuple[str, ...] | None]
 
 
 def shards_of_split(names: Sequence[str], options: SourceOptions, description: str) -> list[str]:
-    """The parquet files of one split, sorted; all of them where names say no split.
+    """The sorted parquet files of one split, or all files if their names give no splits.
 
     Names are paths with ``/`` between folders, such as ``data/train-00000-of-00002.parquet``.
     """
     splits = {name: _split_of(name) for name in sorted(names)}
-    found = sorted({one for one in splits.values() if one is not None})
-    # One name that is no split's, as in photos-00000-of-00004, says nothing.
+    found = sorted({split for split in splits.values() if split is not None})
+    # A single prefix that is not a split's name, as in photos-00000-of-00004, is not a split.
     if not found or (len(found) == 1 and found[0] not in SPLIT_NAMES and found[0] != options.split):
         return list(splits)
     options.require_split(found, description)
-    return [name for name, one in splits.items() if one == options.split]
+    return [name for name, split in splits.items() if split == options.split]
 
 
 def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> ExampleSource:
-    """Read the images of parquet files, one after another."""
-    schemas, rows = zip(*map(_head, files), strict=True)
+    """Read the images of parquet files, one file after another."""
+    schemas, counts = zip(*map(_schema_and_rows, files), strict=True)
+    total = sum(counts)
     image = _image_column(schemas[0], options, description)
     for file, schema in zip(files, schemas, strict=True):
-        if image not in _names_of(schema, _holds_images):
+        if image not in _columns_where(schema, _holds_images):
             raise SourceError(
                 f"{file.name} has no column {image!r} of images, which {files[0].name} has"
             )
 
     def column(name: str) -> Any:
         chunks = [chunk for file in files for chunk in _read_column(file, name).chunks]
-        if (found := sum(map(len, chunks))) != sum(rows):
-            raise SourceError(
-                f"{description} is damaged: it has {found} labels for {sum(rows)} rows"
-            )
+        if (count := sum(map(len, chunks))) != total:
+            raise SourceError(f"{description} is damaged: it has {count} labels for {total} rows")
         if len({chunk.type for chunk in chunks}) > 1:
             raise SourceError(f"{description}: the files' columns {name!r} differ in type")
         return pa.chunked_array(chunks)
 
-    labels = _labels(schemas[0], column, sum(rows), options, description)
-    return ExampleSource(
-        partial(_rows_of_files, files, rows, image), sum(rows), options, description, *labels
-    )
+    labels = _labels(schemas[0], column, total, options, description)
+    items = partial(_items_of_files, files, counts, image)
+    return ExampleSource(items, total, options, description, *labels)
 
 
 def open_dataset(
@@ -96,65 +94,64 @@ def open_dataset(
         return pa.chunked_array([chunk for t in tables for chunk in t.column(name).chunks])
 
     labels = _labels(schema, column, len(dataset), options, description)
-    items = partial(_rows_of_dataset, plain.select_columns([image]), f"the {description}")
+    items = partial(_items_of_dataset, plain.select_columns([image]), f"the {description}")
     return ExampleSource(items, len(dataset), options, description, *labels)
 
 
-def _rows_of_files(
-    files: Sequence[Path], rows: Sequence[int], image: str, start: int, stop: int
+def _items_of_files(
+    files: Sequence[Path], counts: Sequence[int], image: str, start: int, stop: int
 ) -> Iterator[Item]:
-    """The images of some consecutive rows; row groups that hold none of them are not read."""
-    for file, count in zip(files, rows, strict=True):
+    """The images of the rows ``start`` to ``stop``; it reads only the row groups that hold them."""
+    for file, count in zip(files, counts, strict=True):
         if start < count and stop > 0:
-            yield from _rows_of_file(file, image, max(start, 0), min(stop, count))
+            yield from _items_of_file(file, image, max(start, 0), min(stop, count))
         start, stop = start - count, stop - count
 
 
-def _rows_of_file(file: Path, image: str, start: int, stop: int) -> Iterator[Item]:
+def _items_of_file(file: Path, image: str, start: int, stop: int) -> Iterator[Item]:
     with _opened(file, buffer_size=1 << 20) as table:
         counts = [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
         ends = np.cumsum(counts)
         groups = np.flatnonzero((ends > start) & (ends - counts < stop)).tolist()
         row = int(ends[groups[0]] - counts[groups[0]])
-        for batch in table.iter_batches(_ROWS, row_groups=groups, columns=[image]):
-            items = _items(batch.column(0), row, file.name)
+        for batch in table.iter_batches(_BATCH_ROWS, row_groups=groups, columns=[image]):
+            items = _items_of_column(batch.column(0), row, file.name)
             yield from itertools.islice(items, max(start - row, 0), max(stop - row, 0))
             row += batch.num_rows
         if row < stop:
-            message = f"it tells of {ends[-1]:,} rows and holds {row:,}"
-            raise SourceError(f"{file.name} is damaged: {message}")
+            raise SourceError(f"{file.name} is damaged: it holds {row:,} of {ends[-1]:,} rows")
 
 
-def _rows_of_dataset(dataset: Any, name: str, start: int, stop: int) -> Iterator[Item]:
-    for first in range(start, stop, _ROWS):
+def _items_of_dataset(dataset: Any, name: str, start: int, stop: int) -> Iterator[Item]:
+    for first in range(start, stop, _BATCH_ROWS):
         row = first
-        for chunk in dataset[first : min(first + _ROWS, stop)].column(0).chunks:
-            yield from _items(chunk, row, name, local=True)
+        for chunk in dataset[first : min(first + _BATCH_ROWS, stop)].column(0).chunks:
+            yield from _items_of_column(chunk, row, name, local=True)
             row += len(chunk)
 
 
-def _items(rows: Any, first: int, name: str, *, local: bool = False) -> Iterator[Item]:
-    """The images of some rows; of those that are paths on this machine where they may be read."""
+def _items_of_column(images: Any, first: int, name: str, *, local: bool = False) -> Iterator[Item]:
+    """The images of a column chunk from row ``first``; ``local`` allows rows with only a path."""
     paths = None
-    if pa.types.is_struct(rows.type):
-        # flatten, unlike field, keeps the empty rows empty.
-        fields = dict(zip((field.name for field in rows.type), rows.flatten(), strict=True))
-        rows, paths = fields["bytes"], fields.get("path")
-    for position in range(len(rows)):
+    if pa.types.is_struct(images.type):
+        # flatten, unlike field, keeps null rows null.
+        fields = dict(zip((field.name for field in images.type), images.flatten(), strict=True))
+        images, paths = fields["bytes"], fields.get("path")
+    for position in range(len(images)):
         path = None if paths is None else paths[position].as_py()
-        # The file that the image was; one long word may stand in every row, and is none.
-        named = isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH
-        file = path if named else None
-        load = partial(_load, rows, position, file if local else None)
+        # Longer strings are no paths: dictionary encoding can repeat a huge string in every row.
+        valid = isinstance(path, str) and 0 < len(path) <= _MAX_PATH
+        file = path if valid else None
+        load = partial(_load, images, position, file if local else None)
         yield Item(f"row {first + position} of {name}", load, file=file)
 
 
-def _load(rows: Any, position: int, path: str | None) -> bytes:
-    data: bytes | None = rows[position].as_py()
+def _load(images: Any, position: int, path: str | None) -> bytes:
+    data: bytes | None = images[position].as_py()
     if data is not None:
         return data
     if path is None:
-        # A file that came from elsewhere must not choose what is read on this machine.
+        # Paths in a parquet file are not followed: its author must not choose local files to read.
         raise OSError("the row holds no bytes")
     if not os.path.isfile(path):
         raise OSError(f"the row holds no bytes, and its path {path} is no file here")
@@ -164,12 +161,12 @@ def _load(rows: Any, position: int, path: str | None) -> bytes:
 def _split_of(name: str) -> str | None:
     folder, _, file = name.rpartition("/")
     stem = file.removesuffix(".parquet")
-    shard = _SHARD.match(stem)
+    shard = _SHARD_NAME.match(stem)
     if shard:
         return shard["split"]
-    word = re.split(r"[-_.]", stem, maxsplit=1)[0]
+    prefix = re.split(r"[-_.]", stem, maxsplit=1)[0]
     parent = folder.rpartition("/")[2]
-    return next((name for name in (word, parent) if name in SPLIT_NAMES), None)
+    return next((name for name in (prefix, parent) if name in SPLIT_NAMES), None)
 
 
 @contextlib.contextmanager
@@ -178,78 +175,80 @@ def _opened(file: Path, **how: Any) -> Iterator[Any]:
         yield table
 
 
-def _head(file: Path) -> tuple[Any, int]:
+def _schema_and_rows(file: Path) -> tuple[Any, int]:
     """The schema and the number of rows of a parquet file."""
     with _opened(file) as table:
         schema, rows = table.schema_arrow, table.metadata.num_rows
-        # Of the groups alone: to ask damaged metadata for a column can end the process.
+        # Only the row groups' metadata is safe: damaged column metadata can crash pyarrow.
         groups = range(table.metadata.num_row_groups)
         unpacked = sum(table.metadata.row_group(g).total_byte_size for g in groups)
     if not 0 <= rows <= file.stat().st_size:
-        # Run lengths let a few bytes stand for any number of labels.
+        # Run-length encoding can expand a few bytes to any number of labels.
         raise SourceError(f"{file.name} announces {rows:,} rows, more than it has bytes")
     check_unpacked(file.name, file.stat().st_size, unpacked)
     return schema, rows
 
 
 def _read_column(file: Path, column: str) -> Any:
-    # Words as a dictionary: one long word may stand in every row.
+    # Strings stay dictionary-encoded, as a huge string may repeat in every row.
     with _opened(file, read_dictionary=[column]) as table:
         return table.read(columns=[column]).column(column)
 
 
-def _column(
+def _find_column(
     schema: Any,
-    asked: str | None,
+    wanted: str | None,
     usual: Sequence[str],
     fits: Callable[[Any], bool],
     expected: str,
     description: str,
 ) -> str | None:
-    """The column asked for, or the first of the usual names, of those that hold what fits."""
-    found = _names_of(schema, fits)
-    if asked is None:
-        only = found if usual is _IMAGE_COLUMNS and len(found) == 1 else ()
-        return next((name for name in (*usual, *only) if name in found), None)
-    if asked in found:
-        return asked
+    """The wanted column, or the first of the usual names, if its type fits; None if none does."""
+    fitting = _columns_where(schema, fits)
+    if wanted is None:
+        only = fitting if usual is _IMAGE_COLUMNS and len(fitting) == 1 else ()
+        return next((name for name in (*usual, *only) if name in fitting), None)
+    if wanted in fitting:
+        return wanted
     problem = "does not exist"
-    if asked in schema.names:
-        problem = f"holds {schema.field(asked).type}, not {expected}"
-    raise SourceError(f"{description}: column {asked!r} {problem}; {_list_columns(schema)}")
+    if wanted in schema.names:
+        problem = f"holds {schema.field(wanted).type}, not {expected}"
+    raise SourceError(f"{description}: column {wanted!r} {problem}; {_list_columns(schema)}")
 
 
 def _image_column(schema: Any, options: SourceOptions, description: str) -> str:
-    name = _column(schema, options.column, _IMAGE_COLUMNS, _holds_images, "images", description)
+    name = _find_column(
+        schema, options.column, _IMAGE_COLUMNS, _holds_images, "images", description
+    )
     if name is None:
         raise SourceError(
-            f"{description} has no column of images that is named image or img; say by column= "
-            f"which it is; {_list_columns(schema)}"
+            f"{description} has no column of images named image or img; name it with column=; "
+            f"{_list_columns(schema)}"
         )
     return name
 
 
-def _names_of(schema: Any, fits: Callable[[Any], bool]) -> list[str]:
+def _columns_where(schema: Any, fits: Callable[[Any], bool]) -> list[str]:
     return [field.name for field in schema if fits(field.type)]
 
 
-def _holds_images(kind: Any) -> bool:
-    if pa.types.is_struct(kind):
-        return any(field.name == "bytes" and _is_bytes(field.type) for field in kind)
-    return _is_bytes(kind)
+def _holds_images(dtype: Any) -> bool:
+    if pa.types.is_struct(dtype):
+        return any(field.name == "bytes" and _is_bytes(field.type) for field in dtype)
+    return _is_bytes(dtype)
 
 
-def _is_bytes(kind: Any) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+def _is_bytes(dtype: Any) -> bool:
+    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype))
 
 
-def _holds_labels(kind: Any) -> bool:
+def _holds_labels(dtype: Any) -> bool:
     types = pa.types
-    return _is_number(kind) or bool(types.is_string(kind) or types.is_large_string(kind))
+    return _is_number(dtype) or bool(types.is_string(dtype) or types.is_large_string(dtype))
 
 
-def _is_number(kind: Any) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+def _is_number(dtype: Any) -> bool:
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
 
 
 def _list_columns(schema: Any) -> str:
@@ -259,44 +258,44 @@ def _list_columns(schema: Any) -> str:
 def _labels(
     schema: Any, column: Callable[[str], Any], total: int, options: SourceOptions, description: str
 ) -> Labels:
-    """Class indices of all rows, and the classes' names; nothing where the caller gave labels."""
-    words = "class indices or names"
-    asked = options.label_column
-    name = _column(schema, asked, _LABEL_COLUMNS, _holds_labels, words, description)
+    """Class indices of all rows and the class names; (None, None) if the caller gave labels."""
+    expected = "class indices or names"
+    wanted = options.label_column
+    name = _find_column(schema, wanted, _LABEL_COLUMNS, _holds_labels, expected, description)
     if name is None or options.labels is not None or total == 0:
         return None, None
     values = column(name)
     if values.null_count:
         raise SourceError(f"{description}: {values.null_count} rows of column {name!r} are empty")
     if not _is_number(values.type):
-        return _of_words(values)
+        return _encode_names(values)
     numbers = values.to_numpy()
     if numbers.dtype.kind == "f":
         if not ((numbers >= 0) & (numbers < 2**53) & (numbers == np.floor(numbers))).all():
             problem = f"column {name!r} holds numbers that are not all whole and 0 or more"
-            if asked is not None:
+            if wanted is not None:
                 raise SourceError(f"{description}: {problem}")
             log.warning("%s: %s, and is not taken for labels", description, problem)
             return None, None
         numbers = numbers.astype(np.int64)
     elif (numbers.astype(np.int64) == -1).all():
-        return None, None  # how the hub marks a split whose classes are kept secret
-    return numbers, _names_in(schema, name)
+        return None, None  # on the hub, -1 marks a split whose labels are secret
+    return numbers, _class_names(schema, name)
 
 
-def _of_words(values: Any) -> Labels:
+def _encode_names(values: Any) -> Labels:
     if not pa.types.is_dictionary(values.type):
         values = values.dictionary_encode()
     values = values.unify_dictionaries().combine_chunks()
-    words = values.dictionary.to_pylist()
-    known = sorted({words[index] for index in values.indices.unique().to_pylist()})
-    place = {word: position for position, word in enumerate(known)}
-    places = np.array([place.get(word, -1) for word in words], np.int64)
-    return places[values.indices.to_numpy()], tuple(known)
+    entries = values.dictionary.to_pylist()
+    names = sorted({entries[index] for index in values.indices.unique().to_pylist()})
+    class_of = {name: label for label, name in enumerate(names)}
+    classes = np.array([class_of.get(entry, -1) for entry in entries], np.int64)
+    return classes[values.indices.to_numpy()], tuple(names)
 
 
-def _names_in(schema: Any, column: str) -> tuple[str, ...] | None:
-    """Class names in the schema's metadata, where the hub's library puts them."""
+def _class_names(schema: Any, column: str) -> tuple[str, ...] | None:
+    """Class names from the schema's metadata, where the datasets library stores them."""
     try:
         table = json.loads((schema.metadata or {})[b"huggingface"])
         names = table["info"]["features"][column]["names"]

@@ -272,7 +272,10 @@ def test_damaged_description(make_unet, tmp_path, change, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        *(({"device": d}, f"device: got '{d}', which is not th") for d in ("nowhere", "cuda:99")),
+        *(
+            ({"device": d}, f"device: got '{d}', which is not available")
+            for d in ("nowhere", "cuda:99")
+        ),
         *(({"batch_size": size}, f"batch_size: got {size}") for size in (0, -1, 1.5, True)),
         ({"resolution": 32}, "resolution: got 32, but .* 28 x 28"),
     ],

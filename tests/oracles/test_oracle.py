@@ -4,19 +4,19 @@ import torch
 
 import golddiff
 from golddiff.noise import ddim_sigmas
-from golddiff.oracles.files import described
+from golddiff.oracles.files import unet_arguments
 from golddiff.oracles.oracle import Oracle
 from golddiff.system.errors import ArgumentError
 
 
 @pytest.fixture
 def oracle(make_unet):
-    return Oracle(**described(make_unet(), 8, True, "test"))
+    return Oracle(**unet_arguments(make_unet(), 8, True, "test"))
 
 
 @pytest.fixture
 def conditional(make_unet):
-    return Oracle(**described(make_unet(classes=3), 8, True, "test"))
+    return Oracle(**unet_arguments(make_unet(classes=3), 8, True, "test"))
 
 
 def x_of(b, seed=0):
@@ -38,7 +38,7 @@ def test_mixed_levels_are_each_their_own_call(oracle):
 def test_results_do_not_depend_on_the_batch_size(make_unet):
     network, x = make_unet(classes=3), x_of(5)
     labels = torch.tensor([0, 1, 2, 1, 0])
-    about = described(network, 8, True, "test")
+    about = unet_arguments(network, 8, True, "test")
     wide, narrow = (Oracle(**about, batch_size=b)(x, 1.0, labels) for b in (5, 2))
     torch.testing.assert_close(wide, narrow, atol=1e-5, rtol=1e-5)
     assert oracle_like(wide)

@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_named_or_left_out(tmp_path):
         ([3], ArgumentError, "whose example 0 is a int"),
         (DataLoader([{"image": ARRAYS[0]}]), ArgumentError, "whose batches are a dict"),
         ([ARRAYS[0], ARRAYS[1][:4]], SourceError, "example 1 is"),
-        ([(ARRAYS[0], 1), ARRAYS[1]], SourceError, "a label or none"),
+        ([(ARRAYS[0], 1), ARRAYS[1]], SourceError, "no label, unlike the first"),
         ([(ARRAYS[0], 1), (ARRAYS[1], -1)], SourceError, "label -1"),
         ([ARRAYS[0], ARRAYS[1][..., 0]], SourceError, "channels="),
     ],

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from golddiff.sources.picture import MOST_BYTES, fitted, read_picture
+from golddiff.sources.picture import MAX_BYTES, fitted, read_picture
 from golddiff.studio.inputs import SIDE, drawn
 from golddiff.system.errors import ArgumentError
 
@@ -48,7 +48,7 @@ def test_100_megapixels_are_refused_from_the_header_alone(tmp_path):
 
 def test_too_many_bytes_are_refused_unread(tmp_path):
     with (tmp_path / "large.png").open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
+        file.truncate(MAX_BYTES + 1)
     with pytest.raises(ArgumentError, match=r"^upload: the file has 40 MB, expected at most 40 MB"):
         read_picture("upload", tmp_path / "large.png")
 
