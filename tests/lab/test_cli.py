@@ -123,7 +123,7 @@ def no_work(monkeypatch):
         (["--levels", "0"], "levels: got 0.0"),
         (["--levels", "nan"], "levels: got nan"),
         (["--queries-from", "x"], "queries-from: got 'x'"),
-        (["--peer", "no/such/folder"], "peer: got no/such/folder, which is no folder"),
+        (["--peer", "no/such/folder"], "peer: got no/such/folder, which is not a folder"),
         (["--against", "release"], "against: got 'release', expected one of golddiff-pca"),
         (["--patch-size", "3"], "patch-size: does not apply to method golddiff-pca, only"),
         (["--peer", "faiss", "--peer", "faiss"], "peer: got faiss twice"),
