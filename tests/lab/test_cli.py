@@ -44,7 +44,7 @@ def test_a_race_prints_and_writes_every_side_at_every_level(store, tmp_path, cap
                  "--threads", "1", "--memory", "--verbose", "--json", str(out)]  # fmt: skip
     assert run(arguments) == 0
     text = capsys.readouterr().out
-    assert "ratio     the time of release over this side's" in text
+    assert "ratio     the time of release divided by this side's" in text
     assert "golddiff-pca: screens" in text
     assert "peak resident" in text
 
