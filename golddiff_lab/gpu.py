@@ -2,8 +2,7 @@
 
 A step is one call on a batch with masks already computed; times are means over four noise levels.
 The *floor* is the larger of two times: bytes read at the device's copy rate, and operations at its
-rate of float32 matrix products. ``tests/store/test_on_device.py`` compares every GPU path with the
-CPU's results.
+rate of float32 matrix products. ``tests/store/test_on_device.py`` checks the results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Kamb & Ganguli's denoisers written directly from their equations, for tiny inputs.
 
-These float64 loops are the independent reference for tests of the fast kernel, and share no code
-with it.
+These float64 loops are the independent reference in tests of the fast kernel.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ def kamb(x: Array, sigma: float, images: Array, patch: int, boundary: str) -> Ar
     """
     _, height, width = x.shape
     if boundary == "circular":
-        # No pixel may occur twice in a patch.
-        patch = min(patch, (min(height, width) - 1) // 2 * 2 + 1)
+        patch = min(patch, (min(height, width) - 1) // 2 * 2 + 1)  # no pixel twice in a patch
     elif patch >= min(height, width):
         boundary = "none"
     query = framed_by(patch // 2, x, boundary)
@@ -42,8 +40,7 @@ def kamb(x: Array, sigma: float, images: Array, patch: int, boundary: str) -> Ar
                 for r in compared(row, height, patch, boundary):
                     for c in compared(column, width, patch, boundary):
                         image_patch = frame[:, r : r + patch, c : c + patch]
-                        squares = (query_patch - image_patch) ** 2
-                        logits.append(-np.sum(squares) / (2 * sigma**2))
+                        logits.append(-np.sum((query_patch - image_patch) ** 2) / (2 * sigma**2))
                         values.append(image[:, r, c])
             weights = np.exp(np.array(logits) - max(logits))
             out[:, row, column] = weights @ np.array(values) / weights.sum()

@@ -67,26 +67,26 @@ def _with_sources(run: Run) -> list[str]:
     return [method for method in run.settings.methods if SHOWN[method].has_sources]
 
 
-def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) -> str:
+def sources_html(run: Run, selected: Selection, step: int, sources: PixelSources) -> str:
     """The sources as HTML: thumbnails with their weights and classes."""
     store = run.opened.store
-    value = ", ".join(f"{v:+.2f}" for v in found.value)
-    shown = max(1, int((found.source_weights >= LEAST_SHARE).sum()))
-    mass = float(found.source_weights[:shown].sum())
+    value = ", ".join(f"{v:+.2f}" for v in sources.value)
+    shown = max(1, int((sources.source_weights >= LEAST_SHARE).sum()))
+    mass = float(sources.source_weights[:shown].sum())
     # Kamb weighs patches, which may come from other positions than the pixel's.
-    kind = "patches" if len(set(found.positions.tolist())) > 1 else "images"
+    kind = "patches" if len(set(sources.positions.tolist())) > 1 else "images"
     head = (
         f"<b>{html.escape(SHOWN[selected.method].title)}</b>, image {selected.image + 1}, "
         f"row {selected.y}, column {selected.x}, noise σ = {level(run.sigmas[step])}: "
-        f"value <b>{value}</b>, a weighted sum over {len(found.images):,} training images; "
-        f"effectively <b>{found.effective:,.1f}</b> of them. "
+        f"value <b>{value}</b>, a weighted sum over {len(sources.images):,} training images; "
+        f"effectively <b>{sources.effective:,.1f}</b> of them. "
         f"The heaviest {kind} ({percent(mass)} of the weight):"
     )
     width = store.shape[2]
     figures = []
-    for i, pixels in enumerate(cells(store.images(found.sources[:shown]), THUMBNAIL)):
-        row, weight = int(found.sources[i]), float(found.source_weights[i])
-        y, x = divmod(int(found.positions[i]), width)
+    for i, pixels in enumerate(cells(store.images(sources.sources[:shown]), THUMBNAIL)):
+        row, weight = int(sources.sources[i]), float(sources.source_weights[i])
+        y, x = divmod(int(sources.positions[i]), width)
         picture = Image.fromarray(pixels)
         mark(ImageDraw.Draw(picture), 0, 0, x, y, math.ceil(THUMBNAIL / width))
         bar = f'<div class="bar"><div style="width:{100 * weight:.1f}%"></div></div>'
@@ -96,17 +96,17 @@ def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) 
 
 
 def draw_plots(
-    run: Run, step: int, selected: Selection, found: PixelSources | None, by_method: Curves
+    run: Run, step: int, selected: Selection, sources: PixelSources | None, by_method: Curves
 ) -> Figure | None:
     """Plots of weights, effective sizes and golden subset sizes; None if the run has none."""
     sigma, budgets = run.sigmas[step], run.budgets()
     panels = []
-    if found is not None:
-        weights = np.sort(found.weights[found.weights > 0])[::-1].tolist()
+    if sources is not None:
+        weights = np.sort(sources.weights[sources.weights > 0])[::-1].tolist()
         line = Series(SHOWN[selected.method].title, list(range(1, len(weights) + 1)), weights)
-        title = f"weights of the pixel: effectively {found.effective:,.1f} images"
+        title = f"weights of the pixel: effectively {sources.effective:,.1f} images"
         axes = ("training images, heaviest first", f"weight at σ = {level(sigma)}")
-        effective = max(found.effective, 1)
+        effective = max(sources.effective, 1)
         panels.append(Panel(title, *axes, [line], "log", "log", mark=effective))
     if by_method:
         lines = [

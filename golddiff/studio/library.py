@@ -47,11 +47,9 @@ class OpenStore:
         if method.startswith(_GOLDEN):
             assert isinstance(cached, Estimator)
             return over("golden", cached, MethodSettings(variant=variant), seed)
-        if isinstance(cached, NetworkLike):
-            return cached.with_seed(seed)
         if isinstance(cached, GoldDiff):
             return GoldDiff(cached.base, cached.schedule, seed)
-        return cached
+        return cached.with_seed(seed) if isinstance(cached, NetworkLike) else cached
 
     @property
     def quick(self) -> bool:

@@ -147,20 +147,17 @@ def restore_tab(library: Library) -> None:
             under = gr.HTML("", elem_id="under")
             sheet("hole", [INK])
             hole = gr.Textbox(visible=False)
-            size = gr.Dropdown(list(SIZES.items()), value=1, label="Size of the picture",
-                               filterable=False)  # fmt: skip
+            sizes = list(SIZES.items())
+            size = gr.Dropdown(sizes, value=1, label="Size of the picture", filterable=False)
             colours = gr.Checkbox(False, label="The colours are lost")
-            blur = gr.Slider(0, 4, 0, step=0.5, label="Blur (standard deviation in pixels)",
-                             buttons=[])  # fmt: skip
+            blur = gr.Slider(0, 4, 0, step=0.5, label="Blur, in pixels", buttons=[])
             n = gr.Slider(1, MOST, 4, step=1, label="Restorations", buttons=[])
-            noise = gr.Textbox(label="Noise", info="standard deviation, if white is 1 and black "
-                               "-1; estimated if empty")  # fmt: skip
+            noise = gr.Textbox(label="Noise", info="for black at -1 and white at 1; else estimated")
             with gr.Row():
                 button = gr.Button("Restore", variant="primary", elem_id="restore-it")
                 stop = gr.Button("Stop", elem_id="stop-restoring", min_width=80, scale=0)
         with gr.Column(scale=1, min_width=320, elem_id="restored"):
-            status = gr.HTML(status_html("choose an image file, then paint over what is missing"))
-            out = gr.HTML("")
+            status, out = gr.HTML(status_html("choose an image, paint its hole")), gr.HTML("")
     upload.upload(handlers.bring, [store, upload], [image, under], **quiet)
     store.change(handlers.under, [store, image], under, **quiet)
     settings = [store, image, hole, size, colours, blur, n, noise]

@@ -92,8 +92,7 @@ def _warm_up(library: Library, ended: threading.Event) -> None:
         opened = library.get(name)
         run = prepare(opened, Settings(name, tuple(opened.default_methods())), None)
         for _ in run.advance():
-            # One step compiles the kernels; the others only compute masks of more noise levels.
-            compiled = run.steps_done and not opened.quick
+            compiled = run.steps_done and not opened.quick  # other steps only compute more masks
             if compiled or ended.is_set():
                 break
     except GoldDiffError:

@@ -42,14 +42,11 @@ class StepJob:
         None,
     )
     queries_from: str = option(
-        "trajectory (states of a sampling run) or noised (training images with noise).",
-        "trajectory",
+        "trajectory (states of a sampling run) or noised (noisy training images).", "trajectory"
     )
     truth: bool = option("Errors against the full scan.", True, names=("--truth/--no-truth",))
     truth_queries: int = option("Queries at which errors are measured.", 4)
-    cache: bool = option(
-        "Cache full scans in $GOLDDIFF_CACHE.", True, names=("--cache/--no-cache",)
-    )
+    cache: bool = option("Keep full scans in $GOLDDIFF_CACHE.", True, names=("--cache/--no-cache",))
     memory: bool = option(
         "Peak memory of each side's process.", False, names=("--memory/--no-memory",)
     )

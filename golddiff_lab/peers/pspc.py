@@ -33,8 +33,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
 
 
 def _ours(spec: SideSpec, store: ImageStore) -> PSPCSquare:
-    # PSPCSquare itself checks the type of the patch size.
-    return PSPCSquare(store, spec.settings.patch_size)  # type: ignore[arg-type]
+    return PSPCSquare(store, spec.settings.patch_size)  # type: ignore[arg-type]  # checked inside
 
 
 def _step(path: Path, store: ImageStore, ours: PSPCSquare) -> Step:

@@ -45,14 +45,12 @@ class TrainSettings:
         _TRAINING,
     )
     groups: int | None = _option(
-        None, "Groups of the normalisation; default: at most 32, of four channels or more.",
-        _NETWORK,
-    )  # fmt: skip
+        None, "Normalisation groups; default: at most 32, of four channels or more.", _NETWORK
+    )
     conditional: bool = _option(False, "Train on class labels too.", _NETWORK)
     label_dropout: float = _option(
-        0.2, "With --conditional: fraction of labels dropped, to train without classes too.",
-        _NETWORK,
-    )  # fmt: skip
+        0.2, "With --conditional: fraction of labels dropped, to also train without.", _NETWORK
+    )
     minutes: float | None = _option(
         60.0, "Training time in minutes; default 60, without --steps.", default=None
     )
