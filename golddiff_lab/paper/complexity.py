@@ -42,11 +42,11 @@ PATCHES = (3, 5, 7, 9, 11, 13)
 THRESHOLDS = (0.5, 0.2, 0.1, 0.03, 0.01, 0.001)
 
 NOTE = (
-    "Processor seconds (all threads together, so that other work on the machine does not count) "
-    "for one query, median of up to five, after a first that makes masks and compiles; "
-    "smoothed noise of 3 colours as images, sigma 0.5, GoldDiff over PCA by the paper's text. "
-    "Exponents are slopes of log time against log size, all sizes counting the same; small sizes "
-    "hold constant costs, so an exponent below the expected one says that these still show."
+    "CPU seconds of all threads, which exclude other programs, for one query: the median of up to "
+    "five, after a warm-up that computes masks and compiles kernels. Images are smoothed noise "
+    "with 3 channels, sigma is 0.5, and GoldDiff over PCA uses the schedule of the paper's text. "
+    "Exponents are slopes of log time against log size, with equal weight for all sizes. Constant "
+    "costs still matter at small sizes and can lower an exponent below the expected one."
 )
 EXPECTED = {
     # Exponents of N, D and p_t in the paper's table; None if it has none

@@ -39,8 +39,8 @@ def run(context: Context) -> Page:
             if row_title(context, here, row) != row.title
         }
         page.lines.append(
-            "A row a method, the same noise in every column; the last row is the oracle. The "
-            "images are the first of those behind the tables."
+            "One row per method, the same noise in every column; the last row is the oracle. The "
+            "images are the first of those in the tables."
         )
         page.lines += [f"Of {title.partition(' (')[0]}: {title}." for title in sorted(parts)]
         page.pictures["grid"] = _draw(context, available, bool(parts))

@@ -64,8 +64,8 @@ SETTINGS_NOTE = (
     "otherwise); Kamb has its authors' patch sizes where they calibrated any."
 )
 CONDITIONAL_NOTE = (
-    "Conditional: the classes in turn, each image denoised over its class alone, against a network "
-    "that is told the class (`--oracle imagenet-conditional=PATH`)."
+    "Conditional: the classes in turn; each image is denoised over its class alone, and compared "
+    "with a class-conditional network (`--oracle imagenet-conditional=PATH`)."
 )
 PAIRING_NOTE = (
     "The authors compare two samplers from the same unit noise: the analytical side runs 10 "

@@ -38,12 +38,12 @@ WHOLE = ("truth", "measured", "exact mean")
 
 NOTE = (
     "Each truth is drawn from the prior itself, so the exact posterior is right by construction. "
-    f"Every sampler runs on the exact denoiser, {DRAWS} draws a measurement, with deepinv's "
-    "settings. **Error**: root mean square from the mean of the draws to the exact mean. "
-    "**Spread**: root mean square of the draws' standard deviation. **Coverage**: of the draws' "
-    f"values, how many lie in the exact {SHARE:.0%} interval, where that is no point. Images in "
-    f'[-1, 1]; noise in [0, 1], as deepinv has it. "{EXACT}" is what {DRAWS} draws can reach; '
-    f'"{GIVEN}" is the DDPM solver of deepinv on the denoiser that knows the measurement.'
+    f"Every sampler runs on the exact denoiser with deepinv's settings, {DRAWS} draws per "
+    "measurement. **Error**: RMSE between the mean of the draws and the exact mean. "
+    "**Spread**: root mean square of the draws' standard deviations. **Coverage**: fraction of the "
+    f"draws' values within the exact {SHARE:.0%} interval, ignoring intervals of no width. Images "
+    f'are in [-1, 1], noise in deepinv\'s range [0, 1]. "{EXACT}" is what {DRAWS} draws can reach; '
+    f'"{GIVEN}" is deepinv\'s DDPM solver on the denoiser conditioned on the measurement.'
 )
 
 

@@ -22,12 +22,12 @@ CONDITIONAL = ("imagenet", "imagenet64-100")
 TENCH = 0  # ImageNet's first class
 
 SMOOTHING_NOTE = (
-    "One image from the same noise, the x0 predicted at each step. The paper's point: PCA with "
-    "batch-averaged weights stays smooth to the end."
+    "One image from the same noise, with the x0 predicted at each step. The paper's point: PCA "
+    "with batch-averaged weights stays smooth to the end."
 )
 CLASS_NOTE = (
-    "The same for class 0 alone (in ImageNet the tench): the paper shows exact weights over the "
-    "whole class pasting patches of single images together."
+    "The same for class 0 alone (tench in ImageNet): the paper shows that exact weights over the "
+    "whole class paste patches of single images together."
 )
 
 

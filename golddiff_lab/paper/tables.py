@@ -33,12 +33,12 @@ SAMPLERS = {"ddim": "DDIM", "heun": "Heun"}
 DASH = "–"
 
 NOTE = (
-    "MSE and r2 of images in [0, 1] against the oracle's from the same noise, averaged over the "
-    "images, with 95% bootstrap intervals. Seconds an image and step, without what is made once "
-    "(masks, compiled kernels), and in brackets of processors, which other work on the machine "
-    "does not lengthen. The paper's times and memory are of its GPU, ours of this machine: "
-    "our memory is the whole process's at its highest, mapped images included, and in brackets "
-    "what it grew by while the method was set up and ran."
+    "MSE and r2 compare images in [0, 1] with the oracle's from the same noise; they are means "
+    "over the images, with 95% bootstrap intervals. Times are seconds per image and step without "
+    "one-time work (masks, compiled kernels), with CPU seconds in brackets, which exclude other "
+    "programs. The paper's times and memory are for its GPU, ours for this machine. Our memory is "
+    "the peak of the process, including mapped images, with its growth during setup and run in "
+    "brackets."
 )
 
 

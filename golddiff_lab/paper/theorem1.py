@@ -34,8 +34,8 @@ TINY = float(np.finfo(np.float64).tiny)
 NOTE = (
     "Queries are training images with noise. For each noise level and subset size k: the distance "
     "between the exact posterior mean and the mean over the k heaviest images, 2 R Z_tail / Z, and "
-    "the theorem's 2 R (N - k) exp(-gap), in the units of ||x||, x in [-1, 1]. A trivial bound is "
-    "2 R: the theorem says something only where it is below."
+    "the theorem's 2 R (N - k) exp(-gap), in the units of ||x||, x in [-1, 1]. 2 R is a trivial "
+    "bound, so the theorem is informative only where its bound is smaller."
 )
 
 

@@ -38,8 +38,8 @@ LOOKED_AT = 4  # number of images
 ORDER = ("cifar10", "mnist", "fashion-mnist", "celeba-hq", "afhq", "imagenet64-100")
 
 NOTE = (
-    "The paper shows this figure for PCA on CIFAR-10, without numbers. States are those of the "
-    "full-scan PCA denoiser's own run (exact weights), predictions are compared in [0, 1]."
+    "The paper shows this figure for PCA on CIFAR-10, without numbers. States come from the "
+    "full-scan PCA denoiser's own run (exact weights). Predictions are compared in [0, 1]."
 )
 
 
