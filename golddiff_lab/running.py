@@ -84,9 +84,8 @@ class RunningSide:
         }
 
     def memory(self) -> dict[str, int]:
-        """Bytes: ``opened``, resident after opening the store, and the ``peak`` so far.
-
-        Also the maxima of ``anonymous`` memory and mapped ``files``, if the system reports them.
+        """Bytes resident after opening the store (``opened``) and the ``peak`` so far; also maxima
+        of ``anonymous`` memory and mapped ``files``, if the system reports them.
         """
         return self._memory | {"peak": peak_resident()}
 

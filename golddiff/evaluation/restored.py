@@ -93,8 +93,7 @@ def restore(
 
     Raises:
         ArgumentError: an unsupported denoiser, a store of points, an operator that is not linear
-            or whose output differs in shape from y, noise or softness out of range or both 0;
-            otherwise as ``sample``.
+            or whose output is not of y's shape, noise or softness out of range or both 0.
     """
     if isinstance(denoiser, ImageStore):
         denoiser = for_restoring(denoiser)
@@ -139,8 +138,7 @@ def restore(
 def halves(store: Any, priors: Sequence[LogWeights], n: int, seed: int) -> F64:
     """Log weights (n, N): 0 for all images in the first row, for a random half in each other row.
 
-    Each class is halved by itself, and so are the images that ``priors`` exclude; half is rounded
-    up, so that no class is left empty.
+    Each class, and the images that ``priors`` exclude, are halved separately, rounding up.
     """
     logs = np.zeros((n, store.n))
     classes = np.zeros(store.n, np.int64) if store.labels is None else store.labels.numpy()

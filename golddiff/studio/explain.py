@@ -23,9 +23,8 @@ from golddiff.system.pictures import cells
 TOP = 12
 THUMBNAIL = 160
 LEAST_SHARE = 1e-5
-# Limits on the curves computed after one click
-MOST_LEVELS = 16
-MOST_SECONDS = 4.0
+MOST_LEVELS = 16  # noise levels in the curves computed after a click
+MOST_SECONDS = 4.0  # after which remaining curves are omitted
 NOISE = "noise σ (denoising runs to the right)"
 
 

@@ -231,8 +231,7 @@ def _restore(run: Run, state: dict[str, Any]) -> None:
     run.optimiser.load_state_dict(state["optimiser"])
     torch.set_rng_state(state["torch"])
     if torch.device(state["settings"]["device"]).type != run.draws.device.type:
-        # The generator's state does not fit another kind of device.
-        run.draws.manual_seed(run.settings.seed + state["step"])
+        run.draws.manual_seed(run.settings.seed + state["step"])  # its state fits one device kind
     else:
         run.draws.set_state(state["draws"])
         if state["cuda"] is not None:
