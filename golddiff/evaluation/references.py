@@ -94,8 +94,7 @@ def reference_run(
         check_oracle(oracle.call, store)
         result = run(oracle.call, store, settings, on_step)
         arrays = {part: getattr(result, part).numpy() for part in TENSORS}
-        seconds = np.array([result.seconds, result.processor_seconds])
-        runs.save(name, {**arrays, "seconds": seconds})
+        runs.save(name, arrays | {"seconds": np.array([result.seconds, result.processor_seconds])})
         return result
     images, states, predictions = (torch.from_numpy(saved[part]) for part in TENSORS)
     return Run(settings, images, states, predictions, *saved["seconds"].tolist())

@@ -93,7 +93,7 @@ def restore(
 
     Raises:
         ArgumentError: an unsupported denoiser, a store of points, an operator that is not linear
-            or whose output is not of y's shape, noise or softness out of range or both 0.
+            or has another shape than y, noise or softness out of range or both 0; as ``sample``.
     """
     if isinstance(denoiser, ImageStore):
         denoiser = for_restoring(denoiser)

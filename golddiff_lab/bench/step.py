@@ -126,8 +126,5 @@ def _truths(
         return {}
     queries = [(sigma, x[: job.compared]) for sigma, x in levels]
     distinct = {text_of(reference): reference for reference in references.values()}
-    scans = {
-        text: full_scans(reference, queries, use_cache=job.cache)
-        for text, reference in distinct.items()
-    }
+    scans = {k: full_scans(ref, queries, use_cache=job.cache) for k, ref in distinct.items()}
     return {name: scans[text_of(reference)] for name, reference in references.items()}
