@@ -1,1 +1,1 @@
-"""Benchmarks, races against others' code, the paper's tables and figures: golddiff at work."""
+"""Benchmarks, races against other implementations, and the paper's tables and figures."""

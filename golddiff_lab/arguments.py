@@ -1,4 +1,4 @@
-"""Checks of arguments that several commands share."""
+"""Argument checks shared by several commands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from golddiff.system.units import shape_text
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
-STEPS = 10  # of the DDIM run whose noise levels are raced
+STEPS = 10  # steps of the DDIM run whose noise levels are benchmarked
 
 
 def at_least(job: object, **least: int) -> None:
-    """Raise ArgumentError where a number of a job, if it has one, is less than it may be."""
+    """Raise ArgumentError if an attribute of a job is below its minimum; None is accepted."""
     for name, smallest in least.items():
         value = getattr(job, name)
         if value is not None and value < smallest:
@@ -24,12 +24,12 @@ def at_least(job: object, **least: int) -> None:
 
 
 def split_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Methods' names, given one by one, or several with commas between."""
+    """Names of methods, from texts that each hold one name or several separated by commas."""
     return tuple(method_named(name) for text in names for name in text.split(","))
 
 
 def check_side(store: ImageStore, side: int) -> None:
-    """Raise ArgumentError where a store holds no images, or smaller ones than side x side."""
+    """Raise ArgumentError unless a store holds images of at least side x side."""
     if len(store.shape) != 3 or min(store.shape[1:]) < side:
         raise ArgumentError(
             f"store: holds {shape_text(store.shape)}, expected images of {side} x {side} or more"
@@ -37,16 +37,16 @@ def check_side(store: ImageStore, side: int) -> None:
 
 
 def check_others(others: ImageStore, store: ImageStore, count: int) -> None:
-    """Raise ArgumentError where a second store has other shapes, or less than so many images."""
+    """Raise ArgumentError unless ``others`` has at least ``count`` images of the store's shape."""
     if others.shape != store.shape or others.n < count:
         raise ArgumentError(
             f"others: got {others.n:,} of {shape_text(others.shape)}, expected {count:,} or more "
-            f"of {shape_text(store.shape)}, as those of the store"
+            f"of {shape_text(store.shape)}, the shape of the store"
         )
 
 
 def check_deepinv() -> None:
-    """Raise ArgumentError where deepinv is not installed."""
+    """Raise ArgumentError if deepinv is not installed."""
     try:
         from golddiff import deepinv as _  # noqa: F401
     except ImportError as error:

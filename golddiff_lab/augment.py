@@ -1,4 +1,4 @@
-"""Random crops, flips and changes of colour, many images at once."""
+"""Random crops, flips and colour changes, applied to batches of images."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from numpy.typing import NDArray
 
 from golddiff.system.numbers import F64
 
-SMALLEST_CROP = 0.7  # of each side
-CHANGE = 0.2  # of brightness, contrast and saturation, up and down
-TURN = math.radians(10)  # of the hue, either way
-NUMBERS = 9  # uniform numbers that one image takes
+SMALLEST_CROP = 0.7  # smallest crop, as a fraction of each side
+CHANGE = 0.2  # largest relative change of brightness, contrast and saturation
+TURN = math.radians(10)  # largest rotation of the hue
+NUMBERS = 9  # uniform random numbers used per image
 
 LUMINANCE = np.array([0.299, 0.587, 0.114])
-# Turning the two chroma axes of YIQ turns the hue and keeps the luminance.
+# Rotating the two chroma axes of YIQ rotates the hue and keeps the luminance.
 _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 _FROM_YIQ = np.linalg.inv(_TO_YIQ)
 
 
 def augmented(images: NDArray[np.uint8], uniform: F64) -> NDArray[np.uint8]:
-    """Each image cropped, scaled back, half of them mirrored, and recoloured a little.
+    """Crop each image, scale it back, mirror half of them, and change the colours a little.
 
-    A crop has 70 to 100 % of each side (both alike), anywhere, and is scaled up again bilinearly.
-    Brightness and contrast change by up to 20 %, and in colour images the saturation too, and the
-    hue by up to 10 degrees. Every image depends on its own numbers alone.
+    A crop keeps 70 to 100 % of both sides at a random position, and is scaled up bilinearly.
+    Brightness and contrast change by up to 20 %; in colour images the saturation does too, and the
+    hue changes by up to 10 degrees. Every image depends only on its own numbers.
 
     Args:
         images: (b, C, H, W) uint8, C = 1 or 3.
-        uniform: (b, 9) uniform numbers in [0, 1), which decide.
+        uniform: (b, 9) uniform random numbers in [0, 1).
     """
     if len(images) == 0:
-        return images  # torch crops none
+        return images  # grid_sample rejects an empty batch
     crop, left, top, mirror, bright, contrast, saturation, hue, _ = uniform.T
     values = torch.from_numpy(images).float()
     scale = SMALLEST_CROP + (1 - SMALLEST_CROP) * crop
@@ -66,7 +66,7 @@ def _change(uniform: F64) -> F64:
 
 
 def _recoloured(values: torch.Tensor, saturation: F64, turn: F64) -> torch.Tensor:
-    """RGB images (b, 3, H, W), hue turned, saturation scaled, luminance kept."""
+    """RGB images (b, 3, H, W) with hue rotated, saturation scaled and luminance kept."""
     chroma = np.zeros((len(turn), 3, 3))
     chroma[:, 0, 0] = 1
     chroma[:, 1, 1] = chroma[:, 2, 2] = saturation * np.cos(turn)
@@ -74,9 +74,9 @@ def _recoloured(values: torch.Tensor, saturation: F64, turn: F64) -> torch.Tenso
     chroma[:, 1, 2] = -chroma[:, 2, 1]
     matrix = torch.from_numpy((_FROM_YIQ @ chroma @ _TO_YIQ).astype(np.float32))
     out = torch.empty_like(values)
-    # Value by value: a matrix product may round otherwise for another number of images.
-    for to in range(3):
-        torch.mul(values[:, 0], matrix[:, to, 0, None, None], out=out[:, to])
-        for of in (1, 2):
-            out[:, to] += values[:, of] * matrix[:, to, of, None, None]
+    # Elementwise, because the rounding of a matrix product may depend on the number of images.
+    for output in range(3):
+        torch.mul(values[:, 0], matrix[:, output, 0, None, None], out=out[:, output])
+        for source in (1, 2):
+            out[:, output] += values[:, source] * matrix[:, output, source, None, None]
     return out

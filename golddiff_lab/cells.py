@@ -1,4 +1,4 @@
-"""Results that are computed once: a small JSON file for each, written whole."""
+"""A disk cache of results, one small JSON file per result, written atomically."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any
 from golddiff import __version__
 from golddiff.system.files import written_whole
 
-FORMAT = 1  # another number, and results of older code are not found
+FORMAT = 1  # changing it invalidates all cached results
 
 Key = dict[str, Any]
 Result = dict[str, Any]
 
 
 class Cells:
-    """A folder of results by what they are results of.
+    """A folder of results, stored by key.
 
     Args:
-        folder: made when the first result is written.
+        folder: created when the first result is written.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def get(self, key: Key, compute: Callable[[], Result]) -> Result:
-        """The stored result of ``key``, or ``compute()``, which is then stored.
+        """The stored result of ``key``; if there is none, ``compute()`` is called and stored.
 
         Args:
             key: everything that the result depends on, as JSON: settings, checksums of the data.
-            compute: makes the result, which must fit in JSON; interrupted, it stores nothing.
+            compute: returns a result that fits in JSON; if it is interrupted, nothing is stored.
 
         Raises:
             ArgumentError: the folder cannot be written.
@@ -48,7 +48,7 @@ class Cells:
         return result
 
     def path(self, key: Key) -> Path:
-        """Where the result of ``key`` lies."""
+        """Path of the file for ``key``."""
         canonical = json.dumps({"format": FORMAT, **key}, sort_keys=True)
         digest = hashlib.sha256(canonical.encode()).hexdigest()[:20]
         return self.folder / f"{key['kind']}-{digest}.json"
@@ -59,7 +59,7 @@ def _read(path: Path, key: Key) -> Result | None:
         body = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    # As JSON holds it: tuples are lists there.
+    # Convert the key through JSON, which turns tuples into lists.
     if not isinstance(body, dict) or body.get("key") != json.loads(json.dumps(key)):
         return None
     result = body.get("result")

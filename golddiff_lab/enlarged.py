@@ -1,7 +1,7 @@
-"""A set enlarged by crops, flips and changes of colour, for experiments on how cost grows.
+"""Enlarge a training set by augmentation, for experiments on how cost grows with size.
 
-The images look like photographs and no two are the same, but they are not new data: what they hold
-beyond the set that they are made from is the augmentation.
+Augmented images look like photographs and are all different, but they add no new data: they
+are crops, flips and colour changes of the original images.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from golddiff.store.opening import open_store
 from golddiff.system.errors import SourceError
 from golddiff_lab.augment import NUMBERS, augmented
 
-BLOCK = 256  # images that share a generator and are made together
-REDRAWN = 4  # after so many tries an image that has been made before gets a little noise
+BLOCK = 256  # images that share a random generator and are augmented together
+REDRAWN = 4  # after this many duplicates of an image, noise is added
 
 
 def enlarge(
     store: ImageStore, n: int, path: Path, seed: int = 0, *, overwrite: bool = False
 ) -> ImageStore:
-    """The images of a store and changed copies of them, n in all, as a new store.
+    """Build a store of n images from the images of a store and augmented copies of them.
 
     Raises:
-        GoldDiffError: images that cannot be changed so; ``path`` exists; a full disk.
+        GoldDiffError: images that cannot be augmented, an existing ``path``, or a full disk.
     """
     source = EnlargedSource(open_store(store.path, SourceOptions()), n, seed)
     build(source, path, overwrite=overwrite, progress=True)
@@ -40,16 +40,16 @@ def enlarge(
 
 
 class EnlargedSource:
-    """The images of a store, then changed copies of them in the same order, again and again.
+    """A source of the images of a store, followed by rounds of augmented copies in the same order.
 
-    Image i of a set of n is a copy of image i mod n; the first n are unchanged. Every image depends
-    on the store, the seed and those before it alone, so the first images of a longer set are those
-    of a shorter one. No changed copy equals an image before it. Labels go along.
+    With n originals, image i is an augmented copy of image i mod n, with its label; the first n are
+    unchanged. Every image depends only on the store, the seed and the images before it, so a
+    shorter set is a prefix of a longer one. No augmented copy equals an earlier image.
 
     Args:
         originals: uint8 images of 1 or 3 channels (:func:`golddiff.store.opening.open_store`).
         limit: the number of images.
-        seed: chooses the changes.
+        seed: seed of the augmentation.
     """
 
     def __init__(self, originals: Rows, limit: int, seed: int) -> None:
@@ -76,35 +76,35 @@ class EnlargedSource:
             seen.update(_digest(image) for image in batch.pixels)
             yield batch.part(0, self._limit - start)
         for first in range(count, self._limit, count):
-            yield from self._changed(first // count, min(count, self._limit - first), seen)
+            yield from self._copies(first // count, min(count, self._limit - first), seen)
 
-    def _changed(self, again: int, most: int, seen: set[bytes]) -> Iterator[Batch]:
-        """Changed copies of the first images, by the block."""
+    def _copies(self, repeat: int, most: int, seen: set[bytes]) -> Iterator[Batch]:
+        """Augmented copies of the first ``most`` images, in blocks."""
         count, labels = self._originals.count, self._originals.labels
 
         def block(start: int) -> NDArray[np.uint8]:
-            generator = np.random.default_rng([self._seed, again, start // BLOCK])
+            generator = np.random.default_rng([self._seed, repeat, start // BLOCK])
             images = self._originals.pixels(start, min(start + BLOCK, count))
             return augmented(images, generator.random((BLOCK, NUMBERS))[: len(images)])
 
         starts = range(0, most, BLOCK)
-        for start, made in zip(starts, ahead(block, starts), strict=True):
-            made = made[: most - start]
-            for i, image in enumerate(made):
-                made[i] = self._unlike(seen, image, again, start + i)
-            yield Batch(made, None if labels is None else labels[start : start + len(made)])
+        for start, images in zip(starts, ahead(block, starts), strict=True):
+            images = images[: most - start]
+            for i, image in enumerate(images):
+                images[i] = self._unique(seen, image, repeat, start + i)
+            yield Batch(images, None if labels is None else labels[start : start + len(images)])
 
-    def _unlike(
-        self, seen: set[bytes], image: NDArray[np.uint8], again: int, row: int
+    def _unique(
+        self, seen: set[bytes], image: NDArray[np.uint8], repeat: int, row: int
     ) -> NDArray[np.uint8]:
-        """The image, or another copy of the same original where it was there before."""
+        """The image if it is new, else another augmented copy of the same original."""
         attempt = 0
         while (digest := _digest(image)) in seen:
             attempt += 1
-            generator = np.random.default_rng([self._seed, again, row, attempt])
+            generator = np.random.default_rng([self._seed, repeat, row, attempt])
             original = self._originals.pixels(row, row + 1)
             image = augmented(original, generator.random((1, NUMBERS)))[0]
-            if attempt >= REDRAWN:  # a picture of one colour has few changed copies
+            if attempt >= REDRAWN:  # a picture of a single colour has few distinct copies
                 noise = generator.integers(-attempt, attempt + 1, image.shape)
                 image = np.clip(image + noise, 0, 255).astype(np.uint8)
         seen.add(digest)

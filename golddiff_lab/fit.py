@@ -1,4 +1,4 @@
-"""How a cost grows."""
+"""Fits of how a cost grows with the number of images."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float | None]) -> float | None:
-    """The p of cost ~ n^p: the slope of log cost against log size, by least squares.
+    """The exponent p of cost ~ n^p: the least-squares slope of log cost against log size.
 
-    None where fewer than two sizes have a cost, or one is not above 0.
+    None if fewer than two sizes have a cost, or if a cost is not positive.
     """
     known = [(n, cost) for n, cost in zip(sizes, costs, strict=True) if cost is not None]
     if len({n for n, _ in known}) < 2 or any(cost <= 0 for _, cost in known):
@@ -21,6 +21,6 @@ def exponent(sizes: Sequence[float], costs: Sequence[float | None]) -> float | N
 
 
 def ratio(costs: Sequence[float | None]) -> float | None:
-    """The last cost over the first; None where one is missing, or the first is 0."""
+    """The last cost divided by the first; None if either is missing or the first is 0."""
     first, last = costs[0], costs[-1]
     return None if first is None or last is None or first == 0 else last / first

@@ -1,8 +1,8 @@
-"""``python -m golddiff_lab.flow_matching STORE``: deepinv's demo of flow matching, over all images.
+"""``python -m golddiff_lab.flow_matching STORE``: deepinv's flow-matching demo over all images.
 
-deepinv's ``demo_flow_matching.py`` draws a digit, and one given the rest of it, from its closed
-form ``MMSE`` over 1,000 digits. Here are both from all of a store, by ``MMSE`` and by ``Optimal``
-in turns, and the second once more from the denoiser that knows the measurement. Needs deepinv.
+deepinv's ``demo_flow_matching.py`` samples a digit, and inpaints one, with its closed-form
+``MMSE`` over 1,000 digits. Here both tasks use all images of a store, with ``MMSE`` and with
+``Optimal``. Inpainting is repeated with a denoiser conditioned on the measurement. Needs deepinv.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from golddiff_lab.programs import program
 from golddiff_lab.tables import markdown_table
 from golddiff_lab.timing import in_turns, timed
 
-NOISE = 0.1  # of the measurement, in deepinv's range [0, 1]
+NOISE = 0.1  # noise of the measurement, in deepinv's range [0, 1]
 STEPS = 100
 HOLE = slice(10, 20)  # rows and columns
 DRAWN, INPAINTED, GIVEN = "drawn", "inpainted by DPS", "inpainted, denoiser given y"
 
 
 def compared(store: ImageStore, repeats: int) -> tuple[torch.Tensor, dict[str, dict[str, Any]]]:
-    """Truth and measurement (2, C, H, W); by task and side a timing, and the image that came."""
+    """Truth and measurement (2, C, H, W); and by task and side, a timing with the result image."""
     from deepinv import physics
     from deepinv.models import MMSE
     from deepinv.sampling import DPSDataFidelity, EulerSolver, FlowMatching, PosteriorDiffusion
@@ -66,32 +66,32 @@ def compared(store: ImageStore, repeats: int) -> tuple[torch.Tensor, dict[str, d
         INPAINTED: {n: partial(inpainted, d) for n, d in sides.items()},
         GIVEN: {"Optimal": partial(drawn, AnalyticDenoiser(given))},
     }
-    found = {
+    timings = {
         task: in_turns({n: partial(timed, call) for n, call in calls.items()}, repeats)
         for task, calls in tasks.items()
     }
-    return torch.cat([images[:1], y]), found
+    return torch.cat([images[:1], y]), timings
 
 
 def main(
     store: Annotated[Path, typer.Argument(help="A store of pixels.")],
-    out: Annotated[Path, typer.Option(help="The picture.")] = Path("flow-matching.png"),
+    out: Annotated[Path, typer.Option(help="Picture to write.")] = Path("flow-matching.png"),
     repeats: Annotated[int, typer.Option(help="Timed runs of each side.", min=1)] = 3,
 ) -> None:
-    """Print the times; draw truth, measurement and what came of each task."""
+    """Print the times; draw truth, measurement and the result of each task."""
     check_deepinv()
     check_writable("out", out, PICTURES)
-    images_of = ImageStore.open(store)
-    check_side(images_of, HOLE.stop)
-    shown, found = compared(images_of, repeats)
-    rows, ours = [], []
-    for task, sides in found.items():
-        ours.append(sides["Optimal"].out)
-        apart = (sides["MMSE"].out - ours[-1]).abs().max() if "MMSE" in sides else None
+    opened = ImageStore.open(store)
+    check_side(opened, HOLE.stop)
+    inputs, timings = compared(opened, repeats)
+    rows, results = [], []
+    for task, sides in timings.items():
+        results.append(sides["Optimal"].out)
+        apart = (sides["MMSE"].out - results[-1]).abs().max() if "MMSE" in sides else None
         times = [f"{sides[n].seconds:.1f}" if n in sides else "" for n in ("MMSE", "Optimal")]
         rows.append([task, *times, "" if apart is None else f"{apart:.1g}"])
     say(*markdown_table(["", "MMSE, s", "Optimal, s", "apart"], rows))
-    images = 2 * torch.cat([shown, *ours]).clamp(0, 1) - 1
+    images = 2 * torch.cat([inputs, *results]).clamp(0, 1) - 1
     save("out", draw_grid(images, columns=len(images)), out)
 
 

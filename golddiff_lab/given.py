@@ -1,4 +1,4 @@
-"""What ``--data`` names: a store, or any other source of images, which is indexed once."""
+"""Resolve ``--data``: a store, or any other source of images, which is indexed once."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 def given_store(
     data: str, reading: SourceOptions, say: Callable[[str], None], *, progress: bool = False
 ) -> ImageStore:
-    """The store of a folder, or that of a source, built in the cache folder where it is missing.
+    """Open the store at a path, or the cached store of a source, which is built if missing.
 
     Args:
         data: path of a store, or a source as :func:`golddiff.load` takes it.
-        reading: of a source.
-        say: told in a line whether a store is built or used.
-        progress: show a bar while building.
+        reading: options for reading a source.
+        say: called with a message that a store is built or used.
+        progress: show a progress bar while building.
 
     Raises:
-        GoldDiffError: it is neither, or cannot be read.
+        GoldDiffError: ``data`` is neither, or cannot be read.
     """
     from golddiff.store.images import ImageStore  # imports slowly
 

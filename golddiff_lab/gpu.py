@@ -1,9 +1,8 @@
-"""``python -m golddiff_lab.gpu STORE``: a step on a GPU, beside the least that it needs.
+"""``python -m golddiff_lab.gpu STORE``: time a step on a GPU and compare with a lower bound.
 
-A step is one call on a batch, with masks made before, the mean over four noise levels. Its *floor*
-is the larger of two times: its bytes at the device's rate of copying, and its operations at its
-rate of float32 products. ``tests/store/test_on_device.py`` compares every path with the
-processor's.
+A step is one call on a batch with masks already computed; times are means over four noise levels.
+The *floor* is the larger of two times: bytes read at the device's copy rate, and operations at its
+rate of float32 matrix products. ``tests/store/test_on_device.py`` checks the results.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ from golddiff_lab.tables import markdown_table, number
 from golddiff_lab.timing import in_turns, timed
 
 LEVELS = ddim_sigmas(STEPS)[::3]
-SECONDS = 5.0  # of timed steps a level
-LOADED_AT_ONCE = 4096  # images that the release is given
+SECONDS = 5.0  # time limit for timed steps per level
+LOADED_AT_ONCE = 4096  # images per batch given to the release
 RELEASE = "the release"
 HEADER = ["", "batch", "ms a step", "ms an image", "times its floor", "peak GB",
           "from the processor's"]  # fmt: skip
@@ -53,34 +52,35 @@ def measured(
     name: str, denoiser: Denoiser, batches: Sequence[int], device: torch.device, repeats: int,
     rates: Rates,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Of each batch the seconds of a step on a device, its floor, and how far the method is off.
+    """One row per batch size: seconds of a step on a device, its floor, and error to the CPU's.
 
     Args:
-        name: of the method.
-        denoiser: the method; its store's images go to the device.
-        batches: how many training images with noise a step has, one row each.
-        device: of torch.
-        repeats: timed steps a level, whose median counts.
-        rates: of the device.
+        name: name of the method.
+        denoiser: the method; the images of its store are copied to the device.
+        batches: batch sizes; queries are training images with noise.
+        device: the torch device.
+        repeats: number of timed steps per level; their median is reported.
+        rates: measured rates of the device.
     """
     step = denoiser.to(device)
-    apart = max(
+    difference = max(
         float((step(x.to(device), sigma).cpu() - denoiser(x, sigma)).abs().max())
         for x, sigma in zip(noised(denoiser.store, LEVELS, 1, 0), LEVELS, strict=True)
     )
     rows = []
     for batch in batches:
         work = [least(denoiser, sigma, batch) for sigma in LEVELS]
-        floors = [max(one[0] / rates.copy, one[1] / rates.matrix) for one in work if one]
+        floors = [max(cost[0] / rates.copy, cost[1] / rates.matrix) for cost in work if cost]
+        floor = statistics.mean(floors) if floors else None
         row = timed_on(step, name, denoiser.store, batch, device, repeats)
-        rows.append({**row, "floor": statistics.mean(floors) if floors else None, "apart": apart})
+        rows.append({**row, "floor": floor, "apart": difference})
     return rows
 
 
 def timed_on(
     step: Any, name: str, store: ImageStore, batch: int, device: torch.device, repeats: int
 ) -> dict[str, Any]:
-    """A row of the table: the mean over levels of a step's median time, and the memory."""
+    """One row of the table: a step's median time, averaged over levels, and the peak memory."""
     gpu = device.type == "cuda"
     if gpu:
         torch.cuda.empty_cache()
@@ -95,33 +95,33 @@ def timed_on(
 
 
 def least(denoiser: Denoiser, sigma: float, batch: int) -> tuple[float, float] | None:
-    """Bytes and operations of a step; what queries share counts once. None where not counted.
+    """Bytes read and operations of a step; None if the method is not supported.
 
-    PCA multiplies and adds once for each entry of its masks, a byte each, for each image and query;
-    the released schedule screens pooled images before.
+    Data shared by queries count once. PCA needs one multiply-add per mask entry (one byte), image
+    and query; the released schedule first screens pooled images.
     """
     base = denoiser.base if isinstance(denoiser, GoldDiff) else denoiser
     if not isinstance(base, PCA):
         return None
     store, n, d = base.store, base.store.n, base.store.d
-    held = round(mask_width(store, sigma, base.mask_threshold) * d)
+    entries = round(mask_width(store, sigma, base.mask_threshold) * d)
     if base is denoiser:
-        return float(held + n * d), 2.0 * held * n * batch
+        return float(entries + n * d), 2.0 * entries * n * batch
     schedule = denoiser.schedule  # type: ignore[attr-defined]
     if not isinstance(schedule, PaperSchedule):
         return None
     screened, k = schedule.budgets(sigma, n)
-    kept, pooled = schedule.screened(sigma, n), math.prod(side_16_shape(store.shape))
-    read, operations = held + batch * k * d, 2.0 * held * k * batch
-    if kept > k:
-        read += batch * kept * d
-    if screened > kept:
+    shortlist, pooled = schedule.screened(sigma, n), math.prod(side_16_shape(store.shape))
+    read, operations = entries + batch * k * d, 2.0 * entries * k * batch
+    if shortlist > k:
+        read += batch * shortlist * d
+    if screened > shortlist:
         read, operations = read + 4 * screened * pooled, operations + 3 * screened * pooled * batch
     return float(read), operations
 
 
 def of_release(peer: Path, ours: GoldDiff, device: torch.device) -> Any:
-    """A step of the authors' release with our mask threshold and subset sizes."""
+    """A step of the authors' release with the same mask threshold and subset sizes as ``ours``."""
     store, budgets, base = ours.store, ours.schedule.budgets, ours.base
     assert isinstance(base, PCA)
     parts = (store.images(slice(i, i + LOADED_AT_ONCE)) for i in range(0, store.n, LOADED_AT_ONCE))
@@ -131,15 +131,15 @@ def of_release(peer: Path, ours: GoldDiff, device: torch.device) -> Any:
 
 def main(
     store: Annotated[Path, typer.Argument(help="A store.")],
-    method: Annotated[str, typer.Option(help="Methods, with commas between.")] = "golddiff-pca,pca",
-    batch: Annotated[str, typer.Option(help="Batches, with commas between.")] = "1,16,128",
-    device: Annotated[str, typer.Option(help="Of torch: cuda, cuda:1, mps, xpu ...")] = "cuda",
-    repeats: Annotated[int, typer.Option(help="Timed steps a level.", min=1)] = 5,
+    method: Annotated[str, typer.Option(help="Methods, comma-separated.")] = "golddiff-pca,pca",
+    batch: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,16,128",
+    device: Annotated[str, typer.Option(help="Torch device: cuda, cuda:1, mps, xpu ...")] = "cuda",
+    repeats: Annotated[int, typer.Option(help="Timed steps per level.", min=1)] = 5,
     peer: Annotated[Path | None, typer.Option(help="A checkout of the authors' release.")] = None,
     json: JsonPath = None,
 ) -> None:
-    """Print the table."""
-    there, names = torch.device(checked_device(device)), split_names([method])
+    """Print a table of the times of a step on the device."""
+    torch_device, names = torch.device(checked_device(device)), split_names([method])
     batches = parse_whole_numbers("batch", batch)
     if min(batches) < 1:
         raise ArgumentError(f"batch: got {batch}, expected 1 or more")
@@ -147,27 +147,27 @@ def main(
         raise ArgumentError(f"peer: got {peer}, expected a checkout of the release")
     opened = ImageStore.open(store)
     denoisers = {name: create(name, opened) for name in names}
-    rates = measure(there)
-    say(f"{describe(opened)}; {device_title(there)}, torch {torch.__version__}: "
+    rates = measure(torch_device)
+    say(f"{describe(opened)}; {device_title(torch_device)}, torch {torch.__version__}: "
         f"{rates.matrix / 1e12:.2f} TFLOP/s, copies {rates.copy / 1e12:.3f} TB/s")  # fmt: skip
     rows = [
         row
         for name, denoiser in denoisers.items()
-        for row in measured(name, denoiser, batches, there, repeats, rates)
+        for row in measured(name, denoiser, batches, torch_device, repeats, rates)
     ]
     if peer is not None:
         ours = create("golddiff-pca", opened)
         assert isinstance(ours, GoldDiff)
-        step = of_release(peer, ours, there)
-        rows += [timed_on(step, RELEASE, opened, size, there, repeats) for size in batches]
+        step = of_release(peer, ours, torch_device)
+        rows += [timed_on(step, RELEASE, opened, size, torch_device, repeats) for size in batches]
     say(*markdown_table(HEADER, [_cells(row) for row in rows], left=1))
-    rated = {"matrix": rates.matrix, "copy": rates.copy}
-    write_json(json, {"device": device_title(there), "rates": rated, "levels": LEVELS,
-                      "rows": rows})  # fmt: skip
+    rate_figures = {"matrix": rates.matrix, "copy": rates.copy}
+    write_json(json, {"device": device_title(torch_device), "rates": rate_figures,
+                      "levels": LEVELS, "rows": rows})  # fmt: skip
 
 
 def device_title(device: torch.device) -> str:
-    """The GPU's name, or the device's."""
+    """The name of the GPU, or of the device if it is not CUDA."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 

@@ -1,4 +1,4 @@
-"""What a device can do and what a process takes: rates, memory, bytes read."""
+"""Measure the speed of a device and the memory of this process."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from golddiff_lab.timing import CPU, timed
 MATRIX_SIDE, COPIED = 2048, 1 << 27
 ON_A_GPU, COPIED_ON_A_GPU = 8192, 1 << 31
 RUNS = 8
-EVERY = 0.02  # seconds between two looks at the memory
+EVERY = 0.02  # seconds between readings of the memory
 FIELDS = {"VmRSS": "resident", "RssAnon": "anonymous", "RssFile": "files", "VmHWM": "peak"}
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device was measured to do at best, all threads together.
+    """Best measured rates of a device, with all threads together.
 
     Attributes:
-        threads: how many, of the processor.
-        matrix: operations/s of a float32 matrix product (2 n^3 of them).
-        copy: bytes/s of copying memory, those read and those written both counted.
+        threads: number of CPU threads.
+        matrix: operations/s of a float32 matrix product (2 n^3 operations).
+        copy: bytes/s of a memory copy, counting both bytes read and bytes written.
     """
 
     threads: int
@@ -34,13 +34,13 @@ class Rates:
     copy: float
 
     def best_of(self, other: Rates) -> Rates:
-        """The higher of each: what disturbs a measurement only ever lowers it."""
+        """The higher of each rate, because disturbances can only lower a measurement."""
         matrix, copy = max(self.matrix, other.matrix), max(self.copy, other.copy)
         return Rates(self.threads, matrix, copy)
 
 
 def measure(device: torch.device = CPU) -> Rates:
-    """A large square product of random numbers, and a copy many times larger than caches."""
+    """Time a product of large random matrices, and a copy much larger than the caches."""
     gpu = device.type != "cpu"
     side = ON_A_GPU if gpu else MATRIX_SIDE
     size = COPIED_ON_A_GPU if gpu else COPIED
@@ -49,7 +49,7 @@ def measure(device: torch.device = CPU) -> Rates:
     target = torch.ones_like(source)
 
     def fastest(work: Callable[[], object]) -> float:
-        work()  # compiles, or wakes what sleeps
+        work()  # warm up: compiles, and wakes an idle device
         return min(timed(work, device).seconds for _ in range(RUNS))
 
     return Rates(
@@ -60,16 +60,16 @@ def measure(device: torch.device = CPU) -> Rates:
 
 
 def memory() -> dict[str, int]:
-    """Bytes that this process has resident, anonymous, of mapped files, and had at most.
+    """Memory of this process in bytes: resident, anonymous, mapped files, and peak resident.
 
-    Empty where the system does not tell.
+    Empty if the system does not report it.
     """
     return {FIELDS[name]: size for name, size in process_memory().items() if name in FIELDS}
 
 
 @contextlib.contextmanager
 def watched_memory() -> Iterator[dict[str, int]]:
-    """The most of each of :func:`memory` during the block, looked at fifty times a second."""
+    """The maximum of each figure of :func:`memory` during the block, read 50 times a second."""
     peak, stop = memory(), threading.Event()
 
     def watch() -> None:

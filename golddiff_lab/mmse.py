@@ -1,7 +1,7 @@
-"""``python -m golddiff_lab.mmse STORE``: ``Optimal`` against deepinv's closed form ``MMSE``.
+"""``python -m golddiff_lab.mmse STORE``: compare ``Optimal`` with deepinv's closed-form ``MMSE``.
 
-Both return E[x0 | x] over all images of a store. Times of a batch, without and with a gradient,
-in turns, and how far the two are apart. Needs deepinv.
+Both return E[x0 | x] over all images of a store. The program times a batch with and without a
+gradient, and measures the difference of the results. Needs deepinv.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from golddiff_lab.queries import noised
 from golddiff_lab.tables import markdown_table
 from golddiff_lab.timing import in_turns, timed
 
-SIGMAS = (20.0, 3.0, 0.5)  # of images in [-1, 1]
+SIGMAS = (20.0, 3.0, 0.5)  # for images in [-1, 1]
 TOL = 0.01
 THEIRS = "MMSE"
 HEADER = ["sigma", "", "ms", "times", "ms, gradient", "times", "apart"]
@@ -35,12 +35,12 @@ HEADER = ["sigma", "", "ms", "times", "ms, gradient", "times", "apart"]
 def compared(
     store: ImageStore, batch: int, repeats: int, sigmas: tuple[float, ...] = SIGMAS
 ) -> list[dict[str, Any]]:
-    """A row a noise level and denoiser: seconds of a batch, and RMSE to deepinv's, in [0, 1].
+    """One row per noise level and denoiser: seconds per batch, and RMSE to deepinv in [0, 1].
 
     Args:
-        store: of pixels.
-        batch: training images with noise.
-        repeats: timed calls of each side, of which the median counts.
+        store: a store of pixels.
+        batch: number of queries, training images with noise.
+        repeats: number of timed calls of each side; their median is reported.
         sigmas: noise levels.
     """
     from deepinv.models import MMSE
@@ -53,21 +53,21 @@ def compared(
         "Optimal": AnalyticDenoiser(Optimal(store)),
         f"adaptive, {TOL}": AnalyticDenoiser(adaptive),
     }
-    found = []
+    rows = []
     for sigma, x in zip(sigmas, noised(store, sigmas, batch, 0), strict=True):
-        asked, level = (x + 1) / 2, sigma / 2
+        query, level = (x + 1) / 2, sigma / 2  # deepinv's range is [0, 1]
         forward, backward = (
-            in_turns({n: partial(timed, partial(call, m, asked, level)) for n, m in models.items()},
+            in_turns({n: partial(timed, partial(call, m, query, level)) for n, m in models.items()},
                      repeats)
             for call in (_forward, _gradient)
         )  # fmt: skip
         for name in models:
-            apart = (forward[name].out - forward[THEIRS].out).square().mean().sqrt()
-            found.append({
+            rmse = (forward[name].out - forward[THEIRS].out).square().mean().sqrt()
+            rows.append({
                 "sigma": sigma, "side": name, "seconds": forward[name].seconds,
-                "with_gradient": backward[name].seconds, "apart": float(apart),
+                "with_gradient": backward[name].seconds, "apart": float(rmse),
             })  # fmt: skip
-    return found
+    return rows
 
 
 def _forward(model: Any, x: torch.Tensor, level: float) -> torch.Tensor:
@@ -77,29 +77,29 @@ def _forward(model: Any, x: torch.Tensor, level: float) -> torch.Tensor:
 
 
 def _gradient(model: Any, x: torch.Tensor, level: float) -> torch.Tensor:
-    asked = x.clone().requires_grad_()
-    return torch.autograd.grad(model(asked, level).square().sum(), asked)[0]
+    query = x.clone().requires_grad_()
+    return torch.autograd.grad(model(query, level).square().sum(), query)[0]
 
 
 def main(
     store: Annotated[Path, typer.Argument(help="A store of pixels.")],
-    batch: Annotated[int, typer.Option(help="Queries at a time.", min=1)] = 16,
+    batch: Annotated[int, typer.Option(help="Queries per call.", min=1)] = 16,
     repeats: Annotated[int, typer.Option(help="Timed calls of each side.", min=1)] = 5,
     json: JsonPath = None,
 ) -> None:
-    """Print the table; of every level, how many times as fast as deepinv's."""
+    """Print a table of times and of speed-ups over deepinv at every noise level."""
     check_deepinv()
-    found = compared(ImageStore.open(store), batch, repeats)
-    theirs = {row["sigma"]: row for row in found if row["side"] == THEIRS}
-    rows = []
-    for row in found:
+    rows = compared(ImageStore.open(store), batch, repeats)
+    deepinv_rows = {row["sigma"]: row for row in rows if row["side"] == THEIRS}
+    table = []
+    for row in rows:
         cells = [f"{row['sigma']:g}", row["side"]]
         for key in ("seconds", "with_gradient"):
-            times = theirs[row["sigma"]][key] / row[key]
+            times = deepinv_rows[row["sigma"]][key] / row[key]
             cells += [f"{1e3 * row[key]:.0f}", f"{times:.1f}"]
-        rows.append([*cells, f"{row['apart']:.1g}"])
-    say(*markdown_table(HEADER, rows, left=2))
-    write_json(json, {"batch": batch, "rows": found})
+        table.append([*cells, f"{row['apart']:.1g}"])
+    say(*markdown_table(HEADER, table, left=2))
+    write_json(json, {"batch": batch, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The size of patch that a network looks at, at each noise level: Kamb & Ganguli's calibration.
+"""Calibrate patch sizes to a network at each noise level, as Kamb & Ganguli do.
 
-Along runs of the network, Kamb's denoiser predicts from the same noisy images with patches of every
-size. A sample's size at a level is the one whose x0 - x points most nearly the network's way (by
-the cosine, which is that of the scores); the level's is the median over samples.
-Source: Kamb & Ganguli 2024, "An analytic theory of creativity in convolutional diffusion models",
-and their released code's levels, choice and median.
+At the states of runs of the network, Kamb's denoiser predicts x0 with every patch size. A sample's
+size is the one whose x0 - x has the highest cosine with the network's, which equals the cosine of
+the scores. The size of a level is the median over samples.
+Source: Kamb & Ganguli 2024, "An analytic theory of creativity in convolutional diffusion models".
+Levels, selection and median follow their released code.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ OnStep = Callable[[float, float], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """How sizes are measured.
+    """Settings of the calibration.
 
     Attributes:
         sizes: odd sizes to try; None: from 3 to the image's shorter side.
-        boundary: of Kamb.
-        samples: runs of the network; the authors' 20.
-        images: training images that are compared, drawn at random; the authors' 5,000.
-        seed: of the runs' noise and of the images.
+        boundary: boundary rule of Kamb.
+        samples: number of runs of the network; the authors use 20.
+        images: number of random training images to compare with; the authors use 5,000.
+        seed: seed of the runs' noise and of the choice of images.
 
     Raises:
-        ArgumentError: a size that is not odd; an unknown boundary; a count below 1.
+        ArgumentError: a size that is not odd, an unknown boundary, or a count below 1.
     """
 
     sizes: tuple[int, ...] | None = None
@@ -62,12 +62,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured, noise levels ascending.
+    """Result of the calibration, with noise levels in ascending order.
 
     Attributes:
         sigmas: (L,) noise levels.
         sizes: (P,) sizes tried.
-        cosines: (L, P, samples) of each size's prediction and the network's.
+        cosines: (L, P, samples) cosine between each size's prediction and the network's.
     """
 
     sigmas: list[float]
@@ -76,15 +76,15 @@ class Calibration:
 
     @property
     def chosen(self) -> I64:
-        """(L, samples) the size of each sample; of equals the smaller."""
+        """(L, samples) the best size of each sample; ties go to the smaller size."""
         chosen: I64 = np.array(self.sizes)[self.cosines.argmax(axis=1)]
         return chosen
 
     @property
     def pairs(self) -> list[tuple[float, int]]:
-        """(sigma, size) as ``patch_sizes`` of :class:`golddiff.Kamb` takes them.
+        """Pairs (sigma, size) for ``patch_sizes`` of :class:`golddiff.Kamb`.
 
-        The median over samples, of two middle ones the smaller, as theirs.
+        The size is the median over samples; of two middle ones the smaller, as in their code.
         """
         ordered = np.sort(self.chosen, axis=1)
         medians = ordered[:, (ordered.shape[1] - 1) // 2]
@@ -97,13 +97,13 @@ def calibrated(
     settings: Settings,
     on_step: OnStep = lambda done, total: None,
 ) -> Calibration:
-    """Measure the sizes; see the module.
+    """Run the calibration described in the module's docstring.
 
     Args:
-        network: its predictions without a class.
+        network: the network, used without classes.
         store: its training images.
-        settings: see there.
-        on_step: called with the work done and all of it, in units of its own.
+        settings: settings of the calibration.
+        on_step: called with the finished and the total work, in arbitrary units.
 
     Raises:
         ArgumentError: a network for images of another shape.
@@ -117,19 +117,19 @@ def calibrated(
         within = within.sampled(RandomSample(settings.images, (settings.seed,)))
     sigmas = [calibration_sigma(i / LEVELS) for i in range(LEVELS, 0, -1)]
     sigmas = [s for s in sigmas if network.sigma_min <= s <= network.sigma_max]
-    # Positions compared along one axis: what a prediction's time goes with.
+    # A prediction's time is proportional to the positions compared along one axis.
     runs = [Axis.of(side, size, boundary).runs for size in tried]
     work = [float((run[:, 1] - run[:, 0]).sum()) for run in runs]
     done, total = 0.0, len(sigmas) * sum(work)
     start, cosines = initial_noise(settings.samples, store.shape, settings.seed), []
-    # Their runs do not clip predictions.
+    # As in their code, predictions are not clipped.
     for state in SAMPLERS["ddim"].run(network, start, sigmas, False):
         x = state.x.flatten(1)
-        theirs, found = state.x0.flatten(1).double() - x, []
-        for denoiser, part in zip(denoisers, work, strict=True):
+        direction, by_size = state.x0.flatten(1).double() - x, []
+        for denoiser, cost in zip(denoisers, work, strict=True):
             x0 = torch.from_numpy(denoiser.denoise_over(x.numpy(), state.sigma, within))
-            found.append(torch.cosine_similarity(x0.double() - x, theirs).numpy())
-            done += part
+            by_size.append(torch.cosine_similarity(x0.double() - x, direction).numpy())
+            done += cost
             on_step(done, total)
-        cosines.append(np.stack(found))
+        cosines.append(np.stack(by_size))
     return Calibration(sigmas[::-1], tried, np.stack(cosines[::-1]))

@@ -1,4 +1,4 @@
-"""An object in a process of its own: its memory is its own, its modules disturb nobody's."""
+"""Run an object in its own process, so that its memory and imported modules are separate."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from golddiff.system.parallel import use_threads
 
 
 class Process:
-    """An object that is made in another process, whose methods are called through a pipe.
+    """An object created in another process, whose methods are called through a pipe.
 
-    It starts at once; use it as a context, at whose end the process ends.
+    The process starts immediately. Used as a context manager, it is stopped at the end.
 
     Args:
-        name: of it, in front of its errors.
-        make: makes the object from ``spec``; a function of a module.
-        spec: plain values.
-        threads: that it uses.
+        name: prefix of its error messages.
+        make: a module-level function that creates the object from ``spec``.
+        spec: a picklable argument of ``make``.
+        threads: number of threads of the process.
 
     Raises:
-        GoldDiffError: whatever the object raises, with its name in front.
+        GoldDiffError: any error of the object, prefixed with its name.
     """
 
     def __init__(self, name: str, make: Callable[[Any], object], spec: Any, threads: int) -> None:
         self.name = name
         context = multiprocessing.get_context("spawn")
-        self._pipe, there = context.Pipe()
+        self._pipe, child_pipe = context.Pipe()
         self._process = context.Process(
-            target=serve, args=(make, spec, threads, there), daemon=True
+            target=serve, args=(make, spec, threads, child_pipe), daemon=True
         )
-        # Read when torch and tqdm are imported, which is before ``serve`` runs: the threads of
-        # libraries that a peer loads, and a peer's bars, which would run through ours.
+        # Set before torch and tqdm are imported in the child: limits threads of the libraries
+        # that a peer loads, and hides its progress bars, which would mix with ours.
         with environment(OMP_NUM_THREADS=str(threads), TQDM_DISABLE="1"):
             self._process.start()
-        there.close()  # so that its end is noticed here
+        child_pipe.close()  # otherwise reading here would not fail when the process ends
 
     def __enter__(self) -> Process:
         try:
@@ -55,7 +55,7 @@ class Process:
         self.close()
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self._pipe.close()
         self._process.join(timeout=5)
         if self._process.is_alive():
@@ -63,7 +63,7 @@ class Process:
             self._process.join()
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """What a method of the object returns."""
+        """Call a method of the object and return its result."""
         self._pipe.send((method, arguments))
         return self._answer()
 
@@ -82,22 +82,22 @@ class Process:
 
 
 def serve(make: Callable[[Any], object], spec: Any, threads: int, pipe: Connection) -> None:
-    """The other process: make the object, then answer until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
+    """Main function of the child process: create the object, serve calls until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops this process
     use_threads(threads)
     try:
-        made = make(spec)
+        target = make(spec)
         pipe.send((None, None))
         while True:
             method, arguments = pipe.recv()
-            pipe.send((None, getattr(made, method)(*arguments)))
+            pipe.send((None, getattr(target, method)(*arguments)))
     except (EOFError, BrokenPipeError):
-        return  # nobody asks any more
+        return  # the parent closed the pipe
     except GoldDiffError as error:
         kind = StoreError if isinstance(error, StoreError) else ArgumentError
         pipe.send((kind, str(error)))
     except Exception as error:
-        # A peer's code can fail in any way; its last line tells the user most.
+        # A peer's code may raise anything; the innermost line is the most useful to the user.
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
         pipe.send((ArgumentError, text))
@@ -105,7 +105,7 @@ def serve(make: Callable[[Any], object], spec: Any, threads: int, pipe: Connecti
 
 @contextlib.contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Other variables of the environment during the block."""
+    """Set environment variables during the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,4 +1,4 @@
-"""Modules that are programs of their own: ``python -m golddiff_lab.NAME``."""
+"""Command lines of the modules that are run as ``python -m golddiff_lab.NAME``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from golddiff.cli import run_app
 
 
 def program(name: str, main: Callable[..., None], arguments: Sequence[str] | None = None) -> int:
-    """Run a module's command line; its exit status. Bad input ends as that of ``golddiff`` does.
+    """Run a module's command line and return its exit status; errors are shown as by ``golddiff``.
 
     Args:
-        name: of the module.
-        main: what it does, with options as typer has them.
-        arguments: of the command line; None: this process's.
+        name: name of the module.
+        main: the command, a function with typer options.
+        arguments: command-line arguments; None: those of this process.
     """
     app = typer.Typer(add_completion=False)
     app.command()(main)
-    given = sys.argv[1:] if arguments is None else arguments
-    return run_app(app, given, f"python -m golddiff_lab.{name}")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    return run_app(app, arguments, f"python -m golddiff_lab.{name}")

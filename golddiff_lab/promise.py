@@ -1,7 +1,7 @@
-"""``python -m golddiff_lab.promise``: do adaptive supports keep their tolerance, and know it?
+"""``python -m golddiff_lab.promise``: test the tolerance and error estimates of adaptive supports.
 
-At each of ten noise levels, for several tolerances and kinds of queries: how many outputs are
-within the tolerance of the full scan, and the estimated error against the true one.
+At ten noise levels, for several tolerances and kinds of queries, it counts the outputs within the
+tolerance of the full scan, and compares estimated errors with true errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from golddiff_lab.queries import TRAJECTORY_OF, held_out, noised, trajectory
 from golddiff_lab.tables import markdown_table
 from golddiff_lab.truth import Level, full_scans
 
-RUN_AT = 0.05  # tolerance of the method's own run
+RUN_AT = 0.05  # tolerance of the run that queries are taken from
 KINDS = ("in the store", "not in it", "its own run", "another's run")
 HEADER = ["tol", "sigma", "within", "by kind", "in full", "rank", "within x3", "s of processor"]
 ESTIMATORS = [name for name in METHODS if f"adaptive-{name}" in METHODS]
@@ -43,14 +43,14 @@ ESTIMATORS = [name for name in METHODS if f"adaptive-{name}" in METHODS]
 def levels_of(
     full: Estimator, others: ImageStore | None, sigmas: list[float], each: int, seed: int
 ) -> list[Level]:
-    """``each`` queries of every kind, kind after kind, for each noise level.
+    """``each`` queries of every kind, grouped by kind, for each noise level.
 
     Args:
-        full: whose full scan is the truth.
-        others: images that are not in the store; None: changed copies of some of them.
+        full: the estimator whose full scan is the truth.
+        others: images that are not in the store; None: augmented copies of stored images.
         sigmas: noise levels.
-        each: queries of a kind.
-        seed: of all noise.
+        each: number of queries of each kind.
+        seed: seed of all noise.
     """
     store = full.store
     clean = held_out(store, each, seed) if others is None else others.images(range(each))
@@ -71,9 +71,9 @@ def measured(
     each: int,
     index: bool | None = None,
 ) -> list[dict[str, Any]]:
-    """A record for each tolerance, level and query; each kind has a draw of its own.
+    """One record per tolerance, level and query; each kind of query uses its own seed.
 
-    ``index`` is AdaptiveSchedule's.
+    ``index`` is passed to AdaptiveSchedule.
     """
     records = []
     for (sigma, x), truth in zip(levels, full_scans(full, levels), strict=True):
@@ -81,39 +81,39 @@ def measured(
             for kind in range(len(x) // each):
                 golden = GoldDiff(full, AdaptiveSchedule(tol, index=index), seed=kind)
                 part = slice(kind * each, (kind + 1) * each)
-                golden(x[part][:1], sigma)  # masks and kernels are made
+                golden(x[part][:1], sigma)  # warm up: computes masks and compiles kernels
                 start = time.process_time()
                 out, estimates = golden.estimated(x[part], sigma)
                 seconds = (time.process_time() - start) / each
-                off = (out - truth[part]).flatten(1).square().mean(1).sqrt()
+                errors = (out - truth[part]).flatten(1).square().mean(1).sqrt()
                 records += [
                     {"tol": tol, "sigma": sigma, "kind": KINDS[kind], "error": e, "estimate": t,
                      "seconds": seconds}
-                    for e, t in zip(off.tolist(), estimates.tolist(), strict=True)
+                    for e, t in zip(errors.tolist(), estimates.tolist(), strict=True)
                 ]  # fmt: skip
     return records
 
 
 def table(records: list[dict[str, Any]]) -> list[str]:
-    """How many are within the tolerance, of all and of each kind; how well the estimate knows."""
+    """Outputs within the tolerance, in total and by kind, and the quality of the estimates."""
     rows = []
     keys = [(t, s) for t in sorted({r["tol"] for r in records})[::-1]
             for s in [*sorted({r["sigma"] for r in records})[::-1], None]]  # fmt: skip
     for tol, sigma in keys:
-        some = [r for r in records if r["tol"] == tol and sigma in (None, r["sigma"])]
-        good = [r["error"] <= tol for r in some]
-        kinds = [[g for r, g in zip(some, good, strict=True) if r["kind"] == k] for k in KINDS]
-        pairs = np.array([(r["estimate"], r["error"]) for r in some if r["estimate"] > tol / 50])
-        known = ["-", "-"]
+        chosen = [r for r in records if r["tol"] == tol and sigma in (None, r["sigma"])]
+        within = [r["error"] <= tol for r in chosen]
+        kinds = [[w for r, w in zip(chosen, within, strict=True) if r["kind"] == k] for k in KINDS]
+        pairs = np.array([(r["estimate"], r["error"]) for r in chosen if r["estimate"] > tol / 50])
+        quality = ["-", "-"]
         if len(pairs) > 2:
             ratio = pairs[:, 0] / np.maximum(pairs[:, 1], 1e-12)
             rank = float(spearmanr(*pairs.T)[0])
-            known = [f"{rank:.2f}", f"{np.mean((ratio > 1 / 3) & (ratio < 3)):.2f}"]
+            quality = [f"{rank:.2f}", f"{np.mean((ratio > 1 / 3) & (ratio < 3)):.2f}"]
         rows.append([
-            f"{tol:g}", "all" if sigma is None else f"{sigma:.3g}", f"{sum(good)}/{len(good)}",
+            f"{tol:g}", "all" if sigma is None else f"{sigma:.3g}", f"{sum(within)}/{len(within)}",
             ", ".join(f"{sum(k)}/{len(k)}" for k in kinds),
-            str(sum(r["estimate"] == 0 for r in some)), *known,
-            f"{np.mean([r['seconds'] for r in some]):.3f}",
+            str(sum(r["estimate"] == 0 for r in chosen)), *quality,
+            f"{np.mean([r['seconds'] for r in chosen]):.3f}",
         ])  # fmt: skip
     return markdown_table(HEADER, rows)
 
@@ -121,27 +121,27 @@ def table(records: list[dict[str, Any]]) -> list[str]:
 def main(
     store: Annotated[Path, typer.Argument(help="A store.")],
     method: Annotated[str, typer.Option(help=f"{', '.join(ESTIMATORS)}.")] = "pca",
-    tols: Annotated[str, typer.Option(help="Tolerances, with commas between.")] = "0.05,0.02,0.01",
-    each: Annotated[int, typer.Option(help="Queries of a kind, at each level.", min=1)] = 4,
+    tols: Annotated[str, typer.Option(help="Tolerances, comma-separated.")] = "0.05,0.02,0.01",
+    each: Annotated[int, typer.Option(help="Queries of each kind per level.", min=1)] = 4,
     others: Annotated[Path | None, typer.Option(help="A store of images not in it.")] = None,
     index: Annotated[bool | None, typer.Option(help="Search through the store's index.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the queries.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the queries.")] = 0,
     json: JsonPath = None,
 ) -> None:
-    """Print the table."""
+    """Print a table of errors within the tolerance and of the estimates' quality."""
     if method not in ESTIMATORS:
         raise ArgumentError(f"method: got {method!r}, expected one of {', '.join(ESTIMATORS)}")
     check_seed(seed)
-    asked = parse_numbers("tols", tols)
-    for tol in asked:
-        AdaptiveSchedule(tol, index=index)
+    tolerances = parse_numbers("tols", tols)
+    for tol in tolerances:
+        AdaptiveSchedule(tol, index=index)  # checks the tolerance
     full = create(method, ImageStore.open(store))
     assert isinstance(full, Estimator)
-    outside = None if others is None else ImageStore.open(others)
-    if outside is not None:
-        check_others(outside, full.store, each)
-    levels = levels_of(full, outside, ddim_sigmas(10), each, seed)
-    records = measured(full, levels, asked, each, index)
+    other_store = None if others is None else ImageStore.open(others)
+    if other_store is not None:
+        check_others(other_store, full.store, each)
+    levels = levels_of(full, other_store, ddim_sigmas(10), each, seed)
+    records = measured(full, levels, tolerances, each, index)
     say(*table(records))
     write_json(json, {"method": method, "records": records})
 

@@ -1,4 +1,4 @@
-"""The noisy images that sides and methods are compared at."""
+"""Noisy images used as queries in benchmarks and comparisons."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def queries(
     """A batch of noisy images (batch, *shape) for each noise level.
 
     Args:
-        source: "trajectory", what a run of golddiff-pca from seeded noise passes through; or
-            "noised", training images with noise.
+        source: "trajectory", states of a golddiff-pca run from seeded noise; or "noised",
+            training images with noise.
         store: the training set.
         sigmas: noise levels.
-        batch: images a level.
-        seed: of all noise.
+        batch: number of images per level.
+        seed: seed of all noise.
     """
     if source == "noised":
         return noised(store, sigmas, batch, seed)
@@ -36,7 +36,7 @@ def queries(
 
 
 def noised(store: ImageStore, sigmas: Sequence[float], batch: int, seed: int) -> list[torch.Tensor]:
-    """The same random training images and the same noise at every level."""
+    """Random training images plus noise, with the same images and noise at every level."""
     generator = torch.Generator().manual_seed(seed)
     clean = store.images(torch.randint(store.n, (batch,), generator=generator))
     noise = torch.randn(clean.shape, generator=generator)
@@ -46,34 +46,34 @@ def noised(store: ImageStore, sigmas: Sequence[float], batch: int, seed: int) ->
 def trajectory(
     denoiser: Denoises, sigmas: Sequence[float], batch: int, seed: int
 ) -> list[torch.Tensor]:
-    """Where a 10-step DDIM run passes each noise level.
+    """The states of a 10-step DDIM run at each noise level.
 
-    At a level of the run that is what its step there sees; between two levels it is on the straight
-    line from the step above: x = x0 + sigma / sigma_above (x_above - x0); above all of them, on the
-    line through the first.
+    At a level of the run this is the input of that step. Between levels the state is interpolated
+    linearly from the step above: x = x0 + sigma / sigma_above (x_above - x0). Above all levels it
+    is extrapolated from the first step.
     """
     noise = initial_noise(batch, denoiser.store.shape, seed)
-    seen = list(steps(denoiser, noise, noise_levels(STEPS, "ddim")))
-    return [_at(sigma, seen) for sigma in sigmas]
+    states = list(steps(denoiser, noise, noise_levels(STEPS, "ddim")))
+    return [_at(sigma, states) for sigma in sigmas]
 
 
 def mixed(
     store: ImageStore, denoiser: Denoises, sigmas: Sequence[float], batch: int, seed: int
 ) -> list[torch.Tensor]:
-    """A batch (batch, *shape) for each noise level: a point of a run, a held-out image, and so on.
+    """A batch (batch, *shape) for each noise level, alternating run states and held-out images.
 
     Args:
-        store: whose images the held-out ones resemble.
-        denoiser: over it, whose run it is.
+        store: the training set that the held-out images are derived from.
+        denoiser: a denoiser over the store, whose run gives the states.
         sigmas: noise levels.
-        batch: queries a level.
-        seed: of all noise.
+        batch: number of queries per level.
+        seed: seed of all noise.
     """
     clean = held_out(store, batch // 2, seed)
-    passed = trajectory(denoiser, sigmas, -(-batch // 2), seed)
+    states = trajectory(denoiser, sigmas, -(-batch // 2), seed)
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed + 1))
     levels = []
-    for sigma, points in zip(sigmas, passed, strict=True):
+    for sigma, points in zip(sigmas, states, strict=True):
         x = torch.empty(batch, *store.shape)
         x[0::2], x[1::2] = points, clean + sigma * noise
         levels.append(x)
@@ -81,13 +81,13 @@ def mixed(
 
 
 def held_out(store: ImageStore, count: int, seed: int) -> torch.Tensor:
-    """Images (count, *shape) in [-1, 1] like those of the set that are not in it.
+    """Images (count, *shape) in [-1, 1] that resemble the training set but are not in it.
 
-    Changed copies of some of its images (:mod:`golddiff_lab.augment`), by another seed than any
-    enlarged set's.
+    They are augmented training images (:mod:`golddiff_lab.augment`), with another seed than the
+    enlarged sets use.
 
     Raises:
-        ArgumentError: a store of other data than uint8 images of 1 or 3 channels.
+        ArgumentError: the store does not hold uint8 images of 1 or 3 channels.
     """
     if not store.is_pixels or len(store.shape) != 3 or store.shape[0] not in (1, 3):
         raise ArgumentError(
@@ -97,13 +97,13 @@ def held_out(store: ImageStore, count: int, seed: int) -> torch.Tensor:
     generator = np.random.default_rng([4, seed])
     rows = generator.integers(0, store.n, count)
     pixels = store.flat[rows].reshape(count, *store.shape)
-    changed = augmented(pixels, generator.random((count, NUMBERS)))
-    return torch.from_numpy(changed).float() / 127.5 - 1
+    images = augmented(pixels, generator.random((count, NUMBERS)))
+    return torch.from_numpy(images).float() / 127.5 - 1
 
 
-def _at(sigma: float, seen: list[State]) -> torch.Tensor:
-    above = [state for state in seen if state.sigma >= sigma * (1 - 1e-9)]
-    state = above[-1] if above else seen[0]
+def _at(sigma: float, states: list[State]) -> torch.Tensor:
+    above = [state for state in states if state.sigma >= sigma * (1 - 1e-9)]
+    state = above[-1] if above else states[0]
     if state.sigma == sigma:
         return state.x
     return state.x0 + sigma / state.sigma * (state.x - state.x0)

@@ -1,4 +1,4 @@
-"""Sides in processes of their own at one noise level after the other: rows of plain values."""
+"""Race several sides, each in its own process, at one noise level; results are table rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from golddiff_lab.truth import rmse
 
 Row = dict[str, Any]
 
-WITHIN = 0.95  # of the queries
+WITHIN = 0.95  # quantile of the error over queries
 
 
 @contextlib.contextmanager
 def started(specs: Sequence[SideSpec]) -> Iterator[list[Process]]:
-    """The sides, started together, each in a process of its own."""
+    """Start the sides in parallel, each in its own process."""
     with contextlib.ExitStack() as stack:
         sides = [Process(spec.name, RunningSide, spec, spec.threads) for spec in specs]
         for side in sides:
@@ -41,15 +41,15 @@ def level_rows(
     repeats: int,
     seconds: float,
 ) -> list[Row]:
-    """A row a side: times of an image and step, errors, how many images it weighs.
+    """One row per side: time per image and step, errors, and number of images weighed.
 
     Args:
         sides: processes of :class:`golddiff_lab.running.RunningSide`, in the order of their turns.
         sigma: noise level.
-        x: (B, *shape) queries, the same for all.
-        exact: by name of the side, (b, *shape) the full scan of the first b <= B of them.
-        repeats: timed steps of each side.
-        seconds: that they may take; see :func:`golddiff_lab.timing.in_turns`.
+        x: (B, *shape) queries, the same for all sides.
+        exact: by side name, (b, *shape) the full scan of the first b <= B queries.
+        repeats: number of timed steps of each side.
+        seconds: time limit of these steps; see :func:`golddiff_lab.timing.in_turns`.
     """
     timings = in_turns(
         {side.name: partial(side.ask, "step", x.numpy(), sigma) for side in sides},
@@ -79,7 +79,7 @@ def _times(timing: Timing, images: int) -> Row:
 def _errors(out: np.ndarray[Any, Any], exact: torch.Tensor | None) -> Row:
     if exact is None or len(exact) == 0:
         return {"truth_queries": 0, "rmse": None, "rmse_95": None}
-    some = torch.from_numpy(out[: len(exact)])
-    each = [rmse(one, its) for one, its in zip(some, exact, strict=True)]
-    most = float(np.quantile(each, WITHIN, method="inverted_cdf"))
-    return {"truth_queries": len(exact), "rmse": rmse(some, exact), "rmse_95": most}
+    outputs = torch.from_numpy(out[: len(exact)])
+    errors = [rmse(output, truth) for output, truth in zip(outputs, exact, strict=True)]
+    quantile = float(np.quantile(errors, WITHIN, method="inverted_cdf"))
+    return {"truth_queries": len(exact), "rmse": rmse(outputs, exact), "rmse_95": quantile}

@@ -1,7 +1,7 @@
-"""The equations, once more: plain float64 versions to read and to test the fast ones against.
+"""Plain float64 implementations of the equations, against which the fast paths are tested.
 
-One query and all images at a time, arrays of every size the formula has. Nothing here is shared
-with the fast paths. (Kamb's stands in :mod:`golddiff_lab.reference_kamb`.)
+Each handles one query over all images at once and shares no code with the fast paths. Kamb's is in
+:mod:`golddiff_lab.reference_kamb`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def pca(x: Array, sigma: float, images: Array, mask: NDArray[np.bool_]) -> Array
 def pca_wss(
     x: Array, sigma: float, images: Array, mask: NDArray[np.bool_], batch_size: int
 ) -> Array:
-    """The plain average of the softmax averages of consecutive batches."""
+    """The unweighted mean of the softmax means of consecutive batches."""
     batches = [images[i : i + batch_size] for i in range(0, len(images), batch_size)]
     mean: Array = np.mean([pca(x, sigma, batch, mask) for batch in batches], axis=0)
     return mean
@@ -67,9 +67,9 @@ def patch_composite(x: Array, sigma: float, images: Array, patches: NDArray[np.b
     """Niedoba et al. 2024 for one query x (C, H, W): patches (K, H, W) over images (N, C, H, W)."""
     sums, counts = np.zeros_like(x), np.zeros(x.shape[1:])
     for patch in patches:
-        here = images[:, :, patch]
-        logits = -((x[:, patch] - here) ** 2).sum(axis=(1, 2)) / (2 * sigma**2)
-        sums[:, patch] += softmax_mean(logits[:, None, None], here)
+        patches_here = images[:, :, patch]
+        logits = -((x[:, patch] - patches_here) ** 2).sum(axis=(1, 2)) / (2 * sigma**2)
+        sums[:, patch] += softmax_mean(logits[:, None, None], patches_here)
         counts += patch
     mean: Array = sums / counts
     return mean

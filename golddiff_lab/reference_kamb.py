@@ -1,6 +1,6 @@
-"""Kamb & Ganguli's denoisers straight from their equations: float64 loops, for tiny inputs.
+"""Kamb & Ganguli's denoisers written directly from their equations, for tiny inputs.
 
-The independent truth that the tests hold the fast kernel against; it shares no code with it.
+These float64 loops are the independent reference in tests of the fast kernel.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def kamb(x: Array, sigma: float, images: Array, patch: int, boundary: str) -> Ar
     out = np.empty_like(x)
     for row in range(height):
         for column in range(width):
-            mine = query[:, row : row + patch, column : column + patch]
+            query_patch = query[:, row : row + patch, column : column + patch]
             logits, values = [], []
             for image, frame in zip(images, framed, strict=True):
                 for r in compared(row, height, patch, boundary):
                     for c in compared(column, width, patch, boundary):
-                        theirs = frame[:, r : r + patch, c : c + patch]
-                        logits.append(-np.sum((mine - theirs) ** 2) / (2 * sigma**2))
+                        image_patch = frame[:, r : r + patch, c : c + patch]
+                        logits.append(-np.sum((query_patch - image_patch) ** 2) / (2 * sigma**2))
                         values.append(image[:, r, c])
             weights = np.exp(np.array(logits) - max(logits))
             out[:, row, column] = weights @ np.array(values) / weights.sum()
@@ -48,7 +48,7 @@ def kamb(x: Array, sigma: float, images: Array, patch: int, boundary: str) -> Ar
 
 
 def compared(position: int, length: int, patch: int, boundary: str) -> range:
-    """The positions of a training image that one position is compared with, along one axis."""
+    """Positions in a training image that one position is compared with, along one axis."""
     reach = patch // 2
     if boundary == "circular":
         return range(length)
@@ -58,9 +58,9 @@ def compared(position: int, length: int, patch: int, boundary: str) -> range:
 
 
 def framed_by(reach: int, image: Array, boundary: str) -> Array:
-    """The image with a frame: its far side for "circular", zeros otherwise.
+    """Pad the image: by wrapping for "circular", with zeros otherwise.
 
-    In the framed image the patch around (row, column) starts at (row, column).
+    In the padded image the patch around (row, column) starts at (row, column).
     """
     margins = ((0, 0), (reach, reach), (reach, reach))
     return np.pad(image, margins, mode="wrap" if boundary == "circular" else "constant")

@@ -1,8 +1,8 @@
-"""``python -m golddiff_lab.restoring STORE OTHERS``: how near restored pictures come to the truth.
+"""``python -m golddiff_lab.restoring STORE OTHERS``: measure the error of restored pictures.
 
-Pictures that are not in the store lose a square in the middle, or three of four pixels along each
-axis. Beside the restorations: bicubic upscaling, and the training image that fits best around the
-hole, pasted in.
+Pictures that are not in the store lose a square in the middle, or are shrunk by 4 along each axis.
+The baselines are bicubic upscaling, and pasting in the training image that fits best around the
+hole.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from golddiff_lab.tables import markdown_table, number
 HOLE = 12  # pixels a side
 FACTOR = 4
 ERRORS = ("error", "error_of_mean", "error_of_expected", "compared")
-NOISE = 1.0  # the best fit is the same at any
+NOISE = 1.0  # the best fit does not depend on it
 
 
 def compared(
     store: ImageStore, truth: torch.Tensor, softness: float = SOFTNESS, draws: int = 1
 ) -> list[dict[str, Any]]:
-    """Mean squared errors of both tasks, of ours and of what it is compared with.
+    """Mean squared errors of the restorations and of the baselines, for both tasks.
 
     Args:
-        store: the prior, without the pictures.
-        truth: (B, C, H, W) in [-1, 1], of the store's shape.
+        store: the training images, which must not include the pictures.
+        truth: (B, C, H, W) pictures in [-1, 1], of the store's shape.
         softness: see :func:`golddiff.restore`.
         draws: restorations of each picture; errors are of the first, and of their mean.
     """
@@ -49,54 +49,54 @@ def compared(
     top, left = (height - HOLE) // 2, (width - HOLE) // 2
     known = torch.ones(height, width, dtype=torch.bool)
     known[top : top + HOLE, left : left + HOLE] = False
-    hole, less = kept(known), smaller(FACTOR)
+    hole, shrink = kept(known), smaller(FACTOR)
     nearest = store.images(log_likelihood(store, hole, hole(truth), NOISE).argmax(dim=1))
-    bicubic = interpolate(less(truth), scale_factor=FACTOR, mode="bicubic").clamp(-1, 1)
-    found = []
-    for task, operator, other, where in (
-        (f"upscaling {FACTOR} times", less, bicubic, torch.ones_like(known)),
+    bicubic = interpolate(shrink(truth), scale_factor=FACTOR, mode="bicubic").clamp(-1, 1)
+    tasks = []
+    for task, operator, baseline, evaluated in (
+        (f"upscaling {FACTOR} times", shrink, bicubic, torch.ones_like(known)),
         (f"hole of {HOLE} x {HOLE}", hole, nearest, ~known),
     ):
         y, start = operator(truth), time.process_time()
         run = restore(store, y, operator, 0.0, softness=softness, n=draws)
         seconds = time.process_time() - start
-        each = run.images.reshape(len(truth), draws, *truth.shape[1:])
-        first, mean = each[:, 0], each.mean(dim=1)
-        shown = {"error": first, "error_of_mean": mean, "compared": other,
-                 "error_of_expected": expected(store, operator, y)}  # fmt: skip
-        found.append({
+        restored = run.images.reshape(len(truth), draws, *truth.shape[1:])
+        first, mean = restored[:, 0], restored.mean(dim=1)
+        results = {"error": first, "error_of_mean": mean, "compared": baseline,
+                   "error_of_expected": expected(store, operator, y)}  # fmt: skip
+        tasks.append({
             "task": task,
-            **{k: float((v - truth)[..., where].square().mean()) for k, v in shown.items()},
+            **{k: float((v - truth)[..., evaluated].square().mean()) for k, v in results.items()},
             "sharpness": metrics.sharpness(first, truth),
             "missed": float((operator(first) - y).square().mean().sqrt()),
             "copies": int(run.novelty.copies.sum()),
             "seconds": seconds,
         })  # fmt: skip
-    return found
+    return tasks
 
 
 def main(
     store: Annotated[Path, typer.Argument(help="A store.")],
     others: Annotated[Path, typer.Argument(help="A store of pictures that are not in it.")],
-    n: Annotated[int, typer.Option(help="How many of them.", min=1)] = 64,
+    n: Annotated[int, typer.Option(help="Number of these pictures to restore.", min=1)] = 64,
     draws: Annotated[int, typer.Option(help="Restorations of each, for their mean.", min=1)] = 1,
     json: JsonPath = None,
 ) -> None:
-    """Print the table."""
-    prior, apart = ImageStore.open(store), ImageStore.open(others)
-    check_side(prior, HOLE)
-    check_others(apart, prior, n)
-    found = compared(prior, apart.images(range(n)), draws=draws)
+    """Print a table of the errors."""
+    training, test = ImageStore.open(store), ImageStore.open(others)
+    check_side(training, HOLE)
+    check_others(test, training, n)
+    tasks = compared(training, test.images(range(n)), draws=draws)
     header = ["", "restored", f"mean of {draws}", "expected", "bicubic, or nearest pasted in",
               "sharpness", "measured, off by", "copies", "processor s"]  # fmt: skip
     rows = [
-        [f["task"], *(number(f[key], ".4f") for key in ERRORS),
-         number(f["sharpness"], ".2f"), number(f["missed"], ".4f"), str(f["copies"]),
-         number(f["seconds"], ".0f")]
-        for f in found
+        [t["task"], *(number(t[key], ".4f") for key in ERRORS),
+         number(t["sharpness"], ".2f"), number(t["missed"], ".4f"), str(t["copies"]),
+         number(t["seconds"], ".0f")]
+        for t in tasks
     ]  # fmt: skip
     say(*markdown_table(header, rows))
-    write_json(json, {"n": n, "draws": draws, "tasks": found})
+    write_json(json, {"n": n, "draws": draws, "tasks": tasks})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A side of a race, ready to be timed, in a process of its own."""
+"""Create a side of a race and time it, inside its own process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_side(spec: SideSpec, store: ImageStore) -> Side:
     """The side that ``spec`` names.
 
     Raises:
-        GoldDiffError: as the method's or the peer's maker.
+        GoldDiffError: the method or the peer cannot be created.
     """
     if spec.name in PEERS:
         return PEERS[spec.name].make(spec, store)
@@ -33,10 +33,10 @@ def make_side(spec: SideSpec, store: ImageStore) -> Side:
 
 
 def created(method: str, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-    """A method with those of the settings that it has.
+    """Create a method with the settings that apply to it.
 
     Raises:
-        ArgumentError: as creating it; subsets of more images than there are.
+        ArgumentError: an invalid setting, or golden subsets larger than the store.
     """
     denoiser = create(method, store, settings.of(method), seed)
     schedule = getattr(denoiser, "schedule", None)
@@ -46,21 +46,21 @@ def created(method: str, store: ImageStore, settings: MethodSettings, seed: int)
 
 
 class RunningSide:
-    """A side that answers questions with plain values, in its process; steps are timed here."""
+    """A side in its own process, which times its steps and returns picklable values."""
 
     def __init__(self, spec: SideSpec) -> None:
         store = ImageStore.open(spec.store, spec.memory_limit)
         self._memory = {"opened": peak_resident()} | memory()
         self._side = make_side(spec, store)
         self._check: Check | None = None
-        self._met: set[float] = set()
+        self._warm: set[float] = set()
 
     def step(self, x: F32, sigma: float) -> Timed:
-        """One step of the whole batch (B, *shape); memory is watched in the first of a level."""
+        """One step of the whole batch (B, *shape); the first at a level also measures memory."""
         queries = torch.from_numpy(x)
-        if sigma in self._met:
+        if sigma in self._warm:
             return timed(lambda: self._side.step(queries, sigma).numpy())
-        self._met.add(sigma)
+        self._warm.add(sigma)
         with watched_memory() as peak:
             first = timed(lambda: self._side.step(queries, sigma).numpy())
         for name, size in peak.items():
@@ -68,29 +68,29 @@ class RunningSide:
         return first
 
     def run(self, images: int, steps: int, seed: int) -> Timed:
-        """A whole DDIM run of so many images."""
+        """A whole DDIM run of the given number of images."""
         denoiser: Any = self._side.step
         return timed(
             lambda: sample(denoiser, images, steps, seed=seed, trajectory=False).images.numpy()
         )
 
     def about(self, x: F32, sigma: float) -> dict[str, Any]:
-        """The side's own words about a step, and how many images it weighs for a query."""
+        """The side's description of a step, and how many images it weighs per query."""
         denoiser = self._side.step
-        words = getattr(denoiser, "describe_step", None)
+        describe = getattr(denoiser, "describe_step", None)
         return {
-            "description": str(words(sigma)) if callable(words) else None,
+            "description": str(describe(sigma)) if callable(describe) else None,
             "images": _weighed(denoiser, x, sigma) if isinstance(denoiser, Denoiser) else None,
         }
 
     def memory(self) -> dict[str, int]:
-        """Bytes: ``opened``, with the store open; at most so far ``peak`` resident, of it
-        ``anonymous`` and of mapped ``files``, where the system tells.
+        """Bytes resident after opening the store (``opened``) and the ``peak`` so far; also maxima
+        of ``anonymous`` memory and mapped ``files``, if the system reports them.
         """
         return self._memory | {"peak": peak_resident()}
 
     def check(self, x: F32, sigma: float) -> tuple[float, str] | None:
-        """Largest difference between a peer and ours where their maths is the same; what it is."""
+        """Largest difference between a peer and golddiff's equivalent, with a description of it."""
         if self._side.check is None:
             return None
         if self._check is None:
@@ -101,11 +101,11 @@ class RunningSide:
 
 
 def _weighed(denoiser: Denoiser, x: F32, sigma: float) -> float | None:
-    """Images that a query's support holds on average; of a tiled one the distinct images."""
+    """Mean number of images in a query's support; tiled supports count distinct images."""
     try:
         supports = denoiser.estimator_supports(x.reshape(len(x), -1), sigma, None)
     except ArgumentError:
-        return None  # it weighs none, or tells not
+        return None  # it weighs no images, or does not report its supports
     return float(
         np.mean([len(s.rows) if isinstance(s, TiledSupport) else len(s) for _, s in supports])
     )

@@ -16,15 +16,15 @@ Step = Callable[[torch.Tensor, float], torch.Tensor]
 
 @dataclass(frozen=True)
 class SideSpec:
-    """What a process needs to make a side: plain values only.
+    """A picklable description from which another process creates a side.
 
     Attributes:
-        name: of ``METHODS``, or of ``PEERS``.
+        name: a key of ``METHODS`` or ``PEERS``.
         store: folder of the store.
-        path: checkout of the peer, where it has one.
-        settings: of the method; a peer takes those that it has.
-        seed: of random draws.
-        threads: to use.
+        path: checkout of the peer, if it has one.
+        settings: settings of the method; a peer ignores those that it lacks.
+        seed: seed of random draws.
+        threads: number of threads.
         memory_limit: bytes of the store's files that may be resident at a time.
     """
 
@@ -39,11 +39,11 @@ class SideSpec:
 
 @dataclass(frozen=True)
 class Check:
-    """Two steps whose maths is the same, for comparing their outputs.
+    """Two steps that compute the same quantity, so that their outputs can be compared.
 
     Attributes:
-        theirs, ours: the steps.
-        text: what is compared.
+        theirs, ours: the steps of the peer and of golddiff.
+        text: description of the quantity.
     """
 
     theirs: Step
@@ -56,8 +56,8 @@ class Side:
     """One side, ready to be timed.
 
     Attributes:
-        step: (x, sigma) -> x0, as a denoiser's call.
-        check: for a peer, makes the comparison with our side of the same maths.
+        step: a call (x, sigma) -> x0 like a denoiser's.
+        check: for a peer, creates the comparison with golddiff's equivalent.
     """
 
     step: Step

@@ -1,4 +1,4 @@
-"""One way to write a table: markdown that can be read in a terminal too."""
+"""Markdown tables, aligned so that they are readable in a terminal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 def markdown_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
 ) -> list[str]:
-    """Its lines, every column as wide as its longest text.
+    """The lines of a table, with each column as wide as its longest text.
 
     Args:
-        header: of each column.
-        rows: of texts; a row may be shorter than the header.
-        left: how many of the first columns hold words; the others are numbers, on the right.
+        header: titles of the columns.
+        rows: cells as texts; a row may be shorter than the header.
+        left: number of leading columns that are left-aligned; the others are right-aligned.
     """
     full = [[*row, *[""] * (len(header) - len(row))] for row in [header, *rows]]
     widths = [max(3, *map(len, column)) for column in zip(*full, strict=True)]
@@ -30,5 +30,5 @@ def markdown_table(
 
 
 def number(value: float | None, form: str) -> str:
-    """A number in a format, or a dash for None."""
+    """Format a number; None becomes a dash."""
     return "-" if value is None else format(value, form)

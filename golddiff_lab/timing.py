@@ -1,4 +1,4 @@
-"""Sides take turns: whatever else the machine does, it does to all of them."""
+"""Time several sides in turn, so that other load on the machine affects all of them equally."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 CPU = torch.device("cpu")
-# After a step its threads wait actively for the next one; meanwhile another side's turn is up.
+# Threads of a finished step spin for a while; this pause keeps them out of the next side's time.
 PAUSE = 0.02
 
 
 @dataclass(frozen=True)
 class Timed:
-    """One call: seconds, processor seconds of all threads, and what came out."""
+    """One timed call: wall seconds, CPU seconds of all threads, and the result."""
 
     seconds: float
     processor: float
@@ -26,13 +26,13 @@ class Timed:
 
 @dataclass(frozen=True)
 class Timing:
-    """One side's calls.
+    """The timings of one side.
 
     Attributes:
-        seconds, processor: the median of those that were timed.
-        measured: seconds of each of them, in turn.
-        first: seconds of the call before them, which makes masks and compiles.
-        out: what that one gave.
+        seconds, processor: medians over the timed calls.
+        measured: seconds of each timed call, in order.
+        first: seconds of the warm-up call, which computes masks and compiles kernels.
+        out: result of the warm-up call.
     """
 
     seconds: float
@@ -43,7 +43,7 @@ class Timing:
 
 
 def timed(work: Callable[[], Any], device: torch.device = CPU) -> Timed:
-    """One call, with what a device was given before and in it done."""
+    """Time one call; the device is synchronised before and after it."""
     _wait(device)
     start, processor = time.perf_counter(), time.process_time()
     out = work()
@@ -54,29 +54,29 @@ def timed(work: Callable[[], Any], device: torch.device = CPU) -> Timed:
 def in_turns(
     sides: Mapping[str, Callable[[], Timed]], repeats: int, seconds: float = float("inf")
 ) -> dict[str, Timing]:
-    """Every side once, untimed, then ``repeats`` times by turns.
+    """Call every side once to warm up, then all sides in turn, ``repeats`` times.
 
     Args:
-        sides: a call of each.
-        repeats: timed calls of each.
-        seconds: a side whose timed calls have taken so long is not timed again.
+        sides: the call of each side.
+        repeats: number of timed calls of each side.
+        seconds: time limit per side, after which it is not called again.
     """
     first = {name: side() for name, side in sides.items()}
-    found: dict[str, list[Timed]] = {name: [] for name in sides}
+    calls: dict[str, list[Timed]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, side in sides.items():
-            if not found[name] or sum(one.seconds for one in found[name]) < seconds:
+            if not calls[name] or sum(call.seconds for call in calls[name]) < seconds:
                 time.sleep(PAUSE)
-                found[name].append(side())
+                calls[name].append(side())
     return {
         name: Timing(
-            statistics.median(one.seconds for one in calls),
-            statistics.median(one.processor for one in calls),
-            [one.seconds for one in calls],
+            statistics.median(call.seconds for call in own),
+            statistics.median(call.processor for call in own),
+            [call.seconds for call in own],
             first[name].seconds,
             first[name].out,
         )
-        for name, calls in found.items()
+        for name, own in calls.items()
     }
 
 

@@ -1,7 +1,7 @@
-"""The full scan of an estimator at the same queries: what errors are measured against.
+"""Full scans of an estimator, the ground truth for the errors of faster methods.
 
-It takes seconds an image and step, so results are kept in the user's cache folder, under a name
-that changes with the store's pixels, the estimator, the query, sigma and the code that computes it.
+A full scan takes seconds per image and step, so results are cached on disk. The key covers the
+store's pixels, the estimator, the query, sigma and the code that computes it.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from golddiff.store.artifacts import Artifacts
 from golddiff.store.cache import cache_folder
 from golddiff.support import Support
 
-# The modules that a full scan's values come from; others may change without making it stale.
+# Modules that affect the values of a full scan; changes elsewhere do not invalidate the cache.
 CODE = ("estimators", "kernels", "noise.py", "posterior.py", "store")
-# What decides an estimator's full scan.
+# Settings that affect an estimator's full scan.
 SETTINGS: dict[type[Estimator], tuple[str, ...]] = {
     PCA: ("mask_threshold",),
     Kamb: ("patch_sizes", "boundary"),
     PatchComposite: ("patch_sizes", "thresholds", "heatmaps"),
     SCFDM: ("smoothing", "copies", "seed"),
 }
-ROWS_AT_ONCE = 2048  # rows that all queries are compared with before the next are read
-TRIED = 256  # rows that the time of a scan is estimated from
+ROWS_AT_ONCE = 2048  # rows per block; all queries use a block before the next is read
+TRIED = 256  # rows timed to estimate the duration of a scan
 
 Level = tuple[float, torch.Tensor]
 Watch = Callable[[int, int], None]
 
 
 def reference_of(denoiser: Denoiser, threshold: float | None) -> Estimator:
-    """The full scan that a method approximates: of its own base estimator, or else PCA's (ss).
+    """The full scan that a method approximates: its own base estimator, or else PCA with "ss".
 
     Args:
         denoiser: the method.
-        threshold: mask threshold of PCA where the method does not say; None for the default.
+        threshold: mask threshold for methods without a base; None for the default.
     """
     store = denoiser.store
     base: Any = denoiser
@@ -66,14 +66,14 @@ def reference_of(denoiser: Denoiser, threshold: float | None) -> Estimator:
 
 
 def describe(reference: Estimator) -> dict[str, Any]:
-    """The estimator and its settings, as plain values."""
+    """The estimator's class name and settings as a dictionary."""
     names = [n for kind, own in SETTINGS.items() if isinstance(reference, kind) for n in own]
     settings = {n: getattr(reference, n) for n in names if hasattr(reference, n)}
     return {"estimator": type(reference).__name__, **settings}
 
 
 def text_of(reference: Estimator) -> str:
-    """The same as one phrase: 'PCA, mask_threshold 0.02'."""
+    """The estimator and its settings as text, such as 'PCA, mask_threshold 0.02'."""
     settings = describe(reference)
     name = settings.pop("estimator")
     return ", ".join([name, *(f"{k} {v}" for k, v in settings.items() if v is not None)])
@@ -87,46 +87,46 @@ def full_scans(
     *,
     use_cache: bool = True,
 ) -> list[torch.Tensor]:
-    """``reference(x, sigma)`` for each level, from the cache where it is there.
+    """``reference(x, sigma)`` for each level, from the cache if possible.
 
     Args:
         reference: the estimator.
         levels: noise levels and queries (B, *shape).
-        seconds: that this may take, about, each level an equal part. A level that would take longer
-            has only its first queries answered, or none.
-        watch: called with the images done and those that there are.
-        use_cache: read and keep answers in the cache folder.
+        seconds: approximate time limit, divided equally among the levels. If a level would take
+            longer, only its first queries are computed, or none.
+        watch: called with the number of images done and their total.
+        use_cache: read and write the cache folder.
 
     Returns:
         For each level (b, *shape), b <= B.
     """
-    kept = _kept() if use_cache else None
-    answers = [[_recalled(kept, reference, q, sigma) for q in x] for sigma, x in levels]
-    wanted: list[tuple[int, list[int]]] = []
-    for i, ((sigma, x), known) in enumerate(zip(levels, answers, strict=True)):
-        missing = [j for j, value in enumerate(known) if value is None]
-        if missing and seconds < float("inf"):
-            missing = missing[: _affordable(reference, x[:1], sigma, seconds / len(levels))]
-        if missing:
-            wanted.append((i, missing))
-    if wanted:
-        asked = [(levels[i][0], levels[i][1][rows]) for i, rows in wanted]
-        for (i, rows), (sigma, x), values in zip(
-            wanted, asked, one_pass(reference, asked, watch), strict=True
+    cache = _cache() if use_cache else None
+    results = [[_cached(cache, reference, q, sigma) for q in x] for sigma, x in levels]
+    missing: list[tuple[int, list[int]]] = []
+    for i, ((sigma, x), values) in enumerate(zip(levels, results, strict=True)):
+        rows = [j for j, value in enumerate(values) if value is None]
+        if rows and seconds < float("inf"):
+            rows = rows[: _affordable(reference, x[:1], sigma, seconds / len(levels))]
+        if rows:
+            missing.append((i, rows))
+    if missing:
+        queries = [(levels[i][0], levels[i][1][rows]) for i, rows in missing]
+        for (i, rows), (sigma, x), computed in zip(
+            missing, queries, one_pass(reference, queries, watch), strict=True
         ):
-            for row, query, value in zip(rows, x, values, strict=True):
-                answers[i][row] = value
-                if kept is not None:
-                    kept.save(key(reference, query, sigma), {"x0": value.numpy()})
-    return [_leading(known, reference.store.shape) for known in answers]
+            for row, query, value in zip(rows, x, computed, strict=True):
+                results[i][row] = value
+                if cache is not None:
+                    cache.save(key(reference, query, sigma), {"x0": value.numpy()})
+    return [_leading(values, reference.store.shape) for values in results]
 
 
 def one_pass(
     reference: Estimator, levels: Sequence[Level], watch: Watch = lambda done, images: None
 ) -> list[torch.Tensor]:
-    """``reference(x, sigma)`` for each level; every image is read once for all of them.
+    """``reference(x, sigma)`` for each level, reading every image only once.
 
-    But for an estimator whose posteriors do not merge, which reads them at each level.
+    An estimator whose posteriors do not merge reads the images once per level.
     """
     store = reference.store
     if not reference.merges:
@@ -149,12 +149,12 @@ def one_pass(
 
 
 def rmse(images: torch.Tensor, truth: torch.Tensor) -> float:
-    """Root of the mean squared difference over all values, in [-1, 1] units."""
+    """Root mean squared difference over all values, in [-1, 1] units."""
     return float((images.double() - truth.double()).square().mean().sqrt())
 
 
 def key(reference: Estimator, query: torch.Tensor, sigma: float) -> str:
-    """A name for ``reference``'s answer to one query (*shape) at sigma."""
+    """The cache key of ``reference``'s output for one query (*shape) at sigma."""
     manifest = reference.store.manifest
     identity: dict[str, Any] = {
         "code": code(CODE),
@@ -164,7 +164,7 @@ def key(reference: Estimator, query: torch.Tensor, sigma: float) -> str:
         "query": hashlib.sha256(query.contiguous().numpy().tobytes()).hexdigest(),
         "sigma": float(sigma).hex(),
     }
-    if not isinstance(reference, Optimal):  # its masks, or patch sizes, come from the factor
+    if not isinstance(reference, Optimal):  # masks or patch sizes depend on the factor
         eigenvalues = reference.store.factor().eigenvalues
         identity["factor"] = hashlib.sha256(eigenvalues.tobytes()).hexdigest()
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
@@ -172,7 +172,7 @@ def key(reference: Estimator, query: torch.Tensor, sigma: float) -> str:
 
 @cache
 def code(names: tuple[str, ...]) -> str:
-    """A digest of some of the package's modules and folders of modules."""
+    """A digest of the named modules and folders of the package."""
     root = Path(golddiff.__file__).parent
     digest = hashlib.sha256()
     for name in names:
@@ -182,35 +182,35 @@ def code(names: tuple[str, ...]) -> str:
     return digest.hexdigest()
 
 
-def _kept() -> Artifacts:
-    """Answers of any store: which one is part of their names."""
+def _cache() -> Artifacts:
+    """The cache, shared by all stores: keys include a store's checksum."""
     folder = cache_folder() / "truth"
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     return Artifacts(folder, "full scans")
 
 
-def _recalled(
-    kept: Artifacts | None, reference: Estimator, query: torch.Tensor, sigma: float
+def _cached(
+    cache: Artifacts | None, reference: Estimator, query: torch.Tensor, sigma: float
 ) -> torch.Tensor | None:
-    found = None if kept is None else kept.load(key(reference, query, sigma))
-    return None if found is None else torch.from_numpy(found["x0"].copy())
+    saved = None if cache is None else cache.load(key(reference, query, sigma))
+    return None if saved is None else torch.from_numpy(saved["x0"].copy())
 
 
 def _affordable(reference: Estimator, x: torch.Tensor, sigma: float, seconds: float) -> int:
-    """How many queries can be compared with all images in the time there is."""
+    """Estimated number of queries that can be scanned in ``seconds``."""
     store = reference.store
     query = np.ascontiguousarray(x.reshape(1, -1).numpy())
-    few = Support(store.rows_of(None)[:TRIED])
-    reference.denoise_over(query, sigma, few)  # makes masks
+    sample = Support(store.rows_of(None)[:TRIED])
+    reference.denoise_over(query, sigma, sample)  # computes masks
     start = time.perf_counter()
-    reference.denoise_over(query, sigma, few)
-    each = (time.perf_counter() - start) * store.n / len(few)
-    return int(seconds / max(each, 1e-9))
+    reference.denoise_over(query, sigma, sample)
+    per_query = (time.perf_counter() - start) * store.n / len(sample)
+    return int(seconds / max(per_query, 1e-9))
 
 
-def _leading(known: list[torch.Tensor | None], shape: tuple[int, ...]) -> torch.Tensor:
-    """The answers up to the first that is not known."""
-    count = next((i for i, value in enumerate(known) if value is None), len(known))
-    values = [value for value in known[:count] if value is not None]
-    return torch.stack(values) if values else torch.empty(0, *shape)
+def _leading(values: list[torch.Tensor | None], shape: tuple[int, ...]) -> torch.Tensor:
+    """The values before the first None, stacked."""
+    count = next((i for i, value in enumerate(values) if value is None), len(values))
+    known = [value for value in values[:count] if value is not None]
+    return torch.stack(known) if known else torch.empty(0, *shape)

@@ -1,1 +1,1 @@
-"""How alike a denoiser and an oracle are: the same noise on both sides, image by image."""
+"""Compare a denoiser with an oracle image by image, both started from the same noise."""

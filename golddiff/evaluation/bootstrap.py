@@ -1,4 +1,4 @@
-"""How sure a mean over images is: bootstrap intervals."""
+"""Bootstrap confidence intervals for means over images."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from golddiff.system.errors import ArgumentError
 
 RESAMPLES = 4000
 LEVEL = 0.95
-AT_ONCE = 10**6  # values drawn in one go
+AT_ONCE = 10**6  # values resampled per batch, which bounds the memory
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and what it would have been for other images of the same kind."""
+    """A mean over images with its bootstrap confidence interval."""
 
-    mean: float  # over the values that are not NaN; NaN where there is none
-    # low, high: bounds of the percentile interval; the mean itself for a single value
+    mean: float  # NaN values are ignored; NaN if no others remain
+    # low, high: bounds of the percentile interval; both equal the mean for a single value
     low: float
     high: float
-    count: int  # values averaged
+    count: int  # number of values averaged
 
     def figures(self) -> dict[str, float | int | None]:
-        """The same for JSON, which has no NaN."""
+        """The fields as a dictionary for JSON, with NaN replaced by None."""
         values = {"mean": self.mean, "low": self.low, "high": self.high}
         return {k: None if math.isnan(v) else v for k, v in values.items()} | {"count": self.count}
 
@@ -36,8 +36,8 @@ def bootstrap(values: ArrayLike, seed: int = 0) -> Interval:
     """Mean and 95% percentile bootstrap interval (Efron 1979) of independent values.
 
     Args:
-        values: (n,) one value an image; NaN (r2 of a constant reference) is left out.
-        seed: of the resampling: the same values give the same interval.
+        values: (n,) one value per image; NaN (r2 of a constant reference) is ignored.
+        seed: seed of the resampling, which makes the interval reproducible.
     """
     array = np.asarray(values, np.float64)
     if array.ndim != 1:

@@ -1,4 +1,4 @@
-"""A denoiser against an oracle: the paper's MSE and r2, image by image and step by step."""
+"""Compare a denoiser with an oracle: the paper's MSE and r2 per image and per step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from golddiff.denoiser import Denoiser
 from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
-from golddiff.evaluation.runs import OracleCall, Run, RunSettings, Watched, denoise, run
+from golddiff.evaluation.runs import OracleCall, Run, RunSettings, TimedDenoiser, denoise, run
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.samplers import Space, initial_noise, noise_levels, steps
 from golddiff.sampling import OnStep
@@ -22,39 +22,38 @@ from golddiff.system.numbers import F64
 
 @dataclass(frozen=True)
 class Curve:
-    """Likeness at each step, averaged over images; r2 over the images where it is defined."""
+    """Mean MSE and r2 of the images at each step; r2 over the images where it is defined."""
 
     mse: F64  # (steps,)
     r2: F64  # (steps,); NaN where every reference image is constant
 
     def figures(self) -> dict[str, list[float | None]]:
-        """The same for JSON."""
+        """The curve as lists for JSON, with NaN replaced by None."""
         return {"mse": _without_nan(self.mse), "r2": _without_nan(self.r2)}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What :func:`evaluate` returns. Images mapped to [0, 1], as in :mod:`golddiff.metrics`.
+    """The result of :func:`evaluate`. Metrics map images to [0, 1] as :mod:`golddiff.metrics` does.
 
     Attributes:
-        settings: what was sampled.
-        oracle_sampler: of the reference, where it is another.
-        images: (n, *shape) what the denoiser made.
+        settings: settings of the denoiser's run.
+        oracle_sampler: sampler of the oracle's run, which may differ from the denoiser's.
+        images: (n, *shape) the denoiser's samples.
         mse_per_image: (n,) float64.
-        r2_per_image: (n,) float64; NaN where the oracle's image is constant, for which r2 is not
-            defined: such images are left out of ``r2`` and counted.
-        steps, sigmas: of the curves.
-        own: predictions of each run at its own states: how far the two runs have come apart. None
-            where the two sides use different samplers.
-        single: the error of one step alone: both denoise the oracle's own states. None where it
-            was not asked for.
-        seconds: in the denoiser's calls, an image and step.
-        processor_seconds: the same of all processors together, which other programs do not
-            lengthen.
-        setup_seconds: of a run of one image and a step of one batch before, which make what is
-            made once (masks, compiled kernels).
-        memory: peak during both.
-        threads: that torch used.
+        r2_per_image: (n,) float64; NaN where the oracle's image is constant and r2 undefined.
+            The mean ``r2`` ignores such images; ``figures`` counts them.
+        steps, sigmas: step numbers and noise levels of the curves.
+        own: curve of the predictions of each run at its own states, which shows how the runs
+            diverge. None if the two sides use different samplers.
+        single: curve of single-step errors: both sides denoise the oracle's states. None if
+            ``single_step`` was False.
+        seconds: wall time of the denoiser's calls, per image and step.
+        processor_seconds: CPU time of those calls over all cores, unaffected by other programs.
+        setup_seconds: time of a warm-up (one run of one image, one step of a batch), which builds
+            masks and compiles kernels.
+        memory: peak memory of the warm-up and the run.
+        threads: number of threads that torch used.
     """
 
     settings: RunSettings
@@ -129,33 +128,33 @@ def evaluate(
     """Compare a denoiser with an oracle from the same noise.
 
     Args:
-        denoiser: any analytical denoiser; its store gives the images' shape.
-        oracle: a neural denoiser, as :func:`golddiff.load_oracle` returns; anything with the same
-            call will do.
-        n: images. The paper averages 128; differences of 0.02 in r2 need about as many.
-        steps: denoising steps.
-        sampler: "ddim", the paper's, or "heun".
-        seed: of the starting noise.
-        labels: class for all, or one for each image; None: no classes, on both sides.
-        batch: images denoised together.
-        oracle_sampler: the oracle's sampler where it differs; the paper compares EDM networks under
-            "heun" with analytical ones under "ddim". From the same unit noise all the same.
-        single_step: also the errors of single steps at the oracle's states; takes as long again.
+        denoiser: any analytical denoiser; its store gives the image shape.
+        oracle: a neural denoiser from :func:`golddiff.load_oracle`, or any callable with the same
+            signature.
+        n: number of images. The paper averages 128, enough to resolve differences of 0.02 in r2.
+        steps: number of denoising steps.
+        sampler: "ddim" (the paper's) or "heun".
+        seed: seed of the starting noise.
+        labels: one class for all images, or one per image; None: both sides are unconditional.
+        batch: number of images denoised together.
+        oracle_sampler: the oracle's sampler; None: the same as ``sampler``. The paper compares EDM
+            networks under "heun" with analytical denoisers under "ddim" from the same unit noise.
+        single_step: also compute single-step errors at the oracle's states; doubles the time.
 
     Raises:
-        ArgumentError: an argument out of range; an oracle of another image shape.
+        ArgumentError: an argument out of range, or an oracle for another image shape.
     """
     every = (labels,) * n if isinstance(labels, int) else labels
     classes = None if every is None else tuple(every)
     settings = RunSettings(n, steps, sampler, seed, classes, batch)
-    theirs = replace(settings, sampler=oracle_sampler or sampler)
+    oracle_settings = replace(settings, sampler=oracle_sampler or sampler)
     check_oracle(oracle, denoiser.store)
-    reference = run(oracle, denoiser.store, theirs)
+    reference = run(oracle, denoiser.store, oracle_settings)
     return compare(denoiser, reference, settings, single_step=single_step)
 
 
 def check_oracle(oracle: object, store: Space) -> None:
-    """Raise where an oracle says that it is for images of another shape, or cannot be called."""
+    """Raise ArgumentError if the oracle is not callable or declares another image shape."""
     if not callable(oracle):
         raise ArgumentError(
             f"oracle: got {type(oracle).__name__}, expected a call D(x, sigma, labels)"
@@ -175,47 +174,48 @@ def compare(
     single_step: bool = True,
     on_step: OnStep = lambda images: None,
 ) -> Evaluation:
-    """:func:`evaluate` against a reference that was made before (by :func:`runs.run`)."""
+    """:func:`evaluate` against an existing run of the oracle (from :func:`runs.run`)."""
     store = denoiser.store
-    first = None if settings.labels is None else settings.labels[:1]
-    one = RunSettings(1, settings.steps, settings.sampler, settings.seed, first, 1)
+    label = None if settings.labels is None else settings.labels[:1]
+    one_image = RunSettings(1, settings.steps, settings.sampler, settings.seed, label, 1)
     with peak_memory() as memory:
-        setup = run(denoiser, store, one).seconds + _first_batch(denoiser, settings)
-        made = run(denoiser, store, settings, on_step)
-    theirs = reference.settings.sampler
+        setup = run(denoiser, store, one_image).seconds + _first_batch(denoiser, settings)
+        own_run = run(denoiser, store, settings, on_step)
+    oracle_sampler = reference.settings.sampler
+    same_sampler = oracle_sampler == settings.sampler
     return Evaluation(
         settings,
-        theirs,
-        made.images,
-        mse_per_image(made.images, reference.images).numpy(),
-        r2_per_image(made.images, reference.images).numpy(),
+        oracle_sampler,
+        own_run.images,
+        mse_per_image(own_run.images, reference.images).numpy(),
+        r2_per_image(own_run.images, reference.images).numpy(),
         reference.steps,
         reference.sigmas,
-        _curve(made.predictions, reference.predictions) if theirs == settings.sampler else None,
+        _curve(own_run.predictions, reference.predictions) if same_sampler else None,
         _curve(_at_states(denoiser, reference, settings), reference.predictions)
         if single_step
         else None,
-        made.seconds / (settings.n * settings.steps),
-        made.processor_seconds / (settings.n * settings.steps),
+        own_run.seconds / (settings.n * settings.steps),
+        own_run.processor_seconds / (settings.n * settings.steps),
         setup,
         memory,
     )
 
 
 def _first_batch(denoiser: Denoiser, settings: RunSettings) -> float:
-    """One step of a whole batch: kernels are compiled apart for few queries and for many."""
+    """Seconds of one step of a full batch; other kernels compile for many queries than for one."""
     noise = initial_noise(min(settings.batch, settings.n), denoiser.store.shape, settings.seed)
     levels = noise_levels(settings.steps, settings.sampler)
     labels = None if settings.labels is None else list(settings.labels[: len(noise)])
-    watched = Watched(denoiser, denoiser.store)
-    next(steps(watched, noise, levels, settings.sampler, labels))
-    return watched.seconds
+    timed = TimedDenoiser(denoiser, denoiser.store)
+    next(steps(timed, noise, levels, settings.sampler, labels))
+    return timed.seconds
 
 
 def _at_states(denoiser: Denoiser, reference: Run, settings: RunSettings) -> torch.Tensor:
     """The denoiser's predictions at the reference's states, (kept, n, *shape)."""
 
-    def at(x: torch.Tensor, sigma: float) -> torch.Tensor:
+    def predict(x: torch.Tensor, sigma: float) -> torch.Tensor:
         parts = []
         for i in range(0, len(x), settings.batch):
             labels = settings.labels and list(settings.labels[i : i + settings.batch])
@@ -223,7 +223,7 @@ def _at_states(denoiser: Denoiser, reference: Run, settings: RunSettings) -> tor
         return torch.cat(parts)
 
     pairs = zip(reference.states, reference.sigmas, strict=True)
-    return torch.stack([at(x, sigma) for x, sigma in pairs])
+    return torch.stack([predict(x, sigma) for x, sigma in pairs])
 
 
 def _curve(predictions: torch.Tensor, reference: torch.Tensor) -> Curve:

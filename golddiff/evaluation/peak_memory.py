@@ -1,4 +1,4 @@
-"""The most memory that a run held at one time."""
+"""Peak memory of a block of code."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _RESET_PEAK = "5"  # proc(5): "reset the peak resident set size"
 
 @dataclass
 class PeakMemory:
-    """Filled in when the block of :func:`peak_memory` ends."""
+    """The result of :func:`peak_memory`, filled in when its block ends."""
 
     bytes: int = 0  # the peak
-    # What it is the peak of. "allocator": the GPU tensors of torch's allocator. "resident": the
-    # process's resident memory during the block, all of it: interpreter, libraries and the mapped
-    # pages of the store included. "process": the same since the process started, where the system
-    # cannot reset the counter (not Linux). "unknown": no system call here gives it; bytes is 0
+    # What was measured. "allocator": GPU tensors of torch's allocator. "resident": resident memory
+    # of the process during the block, with interpreter, libraries and mapped pages of the store.
+    # "process": resident memory since the process started, where the system cannot reset the
+    # counter (not Linux). "unknown": the system does not report it, and bytes is 0
     kind: str = "unknown"
-    before: int = 0  # what was held already when the block began, 0 where that is not known
+    before: int = 0  # memory in use when the block began; 0 if unknown
 
     def figures(self) -> dict[str, int | str]:
-        """The same for JSON."""
+        """The fields as a dictionary for JSON."""
         return asdict(self)
 
 
 @contextlib.contextmanager
 def peak_memory() -> Iterator[PeakMemory]:
-    """Measure the block's peak memory: a GPU's where the block uses one, otherwise resident."""
+    """Measure the block's peak memory: GPU memory if the block uses a GPU, else resident memory."""
     peak, before = PeakMemory(), 0
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()

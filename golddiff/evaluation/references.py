@@ -1,4 +1,4 @@
-"""The oracle's runs on disk, so that no network is run twice for the same noise."""
+"""A disk cache of oracle runs, so that a network runs only once for the same noise."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from golddiff.store.cache import cache_folder
 from golddiff.system.errors import ArgumentError
 
 TENSORS = ("images", "states", "predictions")
-_FORMAT = 2  # of the files; another number, and none of the old are found
+_FORMAT = 2  # version of the files; changing it invalidates all cached runs
 
 
 @dataclass
 class Oracle:
-    """An oracle and where it came from; the network is loaded when it is first needed."""
+    """An oracle and the path of its weights; the network is loaded on first use."""
 
     path: Path  # file or folder of the weights
     checksum: str  # see :func:`weights_checksum`
 
     @classmethod
     def at(cls, path: str | Path) -> Oracle:
-        """The oracle at a path, which must exist."""
-        place = Path(path).expanduser()
-        return cls(place, weights_checksum(place))
+        """The oracle at an existing path."""
+        path = Path(path).expanduser()
+        return cls(path, weights_checksum(path))
 
     @property
     def name(self) -> str:
-        """As tables show it: the last part of the path."""
+        """The last part of the path, shown in tables."""
         return self.path.name
 
     @cached_property
     def call(self) -> OracleCall:
-        """The network, on the GPU where there is one."""
+        """The network, on the GPU if there is one."""
         import golddiff
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -53,10 +53,10 @@ class Oracle:
 
 
 def weights_checksum(path: Path) -> str:
-    """SHA-256 of a file, or of names and contents of a folder's weights.
+    """SHA-256 of a file, or of the names and contents of the weights in a folder.
 
-    In a folder with .safetensors files these and .json files (the network's description) are its
-    weights, logs and optimiser states beside them are not; in any other folder every file is.
+    If the folder has .safetensors files, only these and .json files (the network's configuration)
+    count, not logs or optimiser states. Otherwise every file in the folder counts.
     """
     if not path.exists():
         raise ArgumentError(f"oracle: {path} does not exist")
@@ -79,9 +79,9 @@ def reference_run(
     folder: Path | None = None,
     on_step: OnStep = lambda images: None,
 ) -> Run:
-    """The oracle's run with these settings: read from disk, or made and kept there.
+    """The oracle's run with these settings, loaded from disk or computed and saved there.
 
-    The batch size does not matter to the file; by default it lies in the cache folder.
+    ``folder`` defaults to one in the cache folder. The batch size is not part of the key.
     """
     identity = json.dumps(_identity(oracle, store, settings), sort_keys=True)
     name = hashlib.sha256(identity.encode()).hexdigest()[:32]
@@ -89,19 +89,19 @@ def reference_run(
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     runs = Artifacts(folder, identity)
-    found = runs.load(name)
-    if found is None:
+    saved = runs.load(name)
+    if saved is None:
         check_oracle(oracle.call, store)
-        made = run(oracle.call, store, settings, on_step)
-        arrays = {part: getattr(made, part).numpy() for part in TENSORS}
-        runs.save(name, {**arrays, "seconds": np.array([made.seconds, made.processor_seconds])})
-        return made
-    images, states, predictions = (torch.from_numpy(found[part]) for part in TENSORS)
-    return Run(settings, images, states, predictions, *found["seconds"].tolist())
+        result = run(oracle.call, store, settings, on_step)
+        arrays = {part: getattr(result, part).numpy() for part in TENSORS}
+        runs.save(name, arrays | {"seconds": np.array([result.seconds, result.processor_seconds])})
+        return result
+    images, states, predictions = (torch.from_numpy(saved[part]) for part in TENSORS)
+    return Run(settings, images, states, predictions, *saved["seconds"].tolist())
 
 
 def _identity(oracle: Oracle, store: Space, settings: RunSettings) -> dict[str, Any]:
-    """What decides a run's figures; the batch size does not."""
+    """Everything that a run's images depend on; the batch size is not among it."""
     return {
         "format": _FORMAT,
         "oracle": oracle.checksum,

@@ -1,4 +1,4 @@
-"""``golddiff.restore``: pictures from measurements of them, without training."""
+"""``golddiff.restore``: reconstruct pictures from measurements, without training."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64, check_count
 
-SOFTNESS = 0.07  # chosen on 16 faces: the highest sharpness that has a low error
-GOLDEN = 300  # images of a golden subset, where the denoiser has none or draws it at random
+SOFTNESS = 0.07  # tuned on 16 faces: the sharpest restorations with a low error
+GOLDEN = 300  # golden subset size if the denoiser has no golden subset or draws it at random
 
 _EXPECTED = (
     "expected an ImageStore, PCA with weighting 'ss', or GoldDiff over it with a PaperSchedule"
@@ -50,50 +50,50 @@ def restore(
     on_step: sampling.OnStep = lambda images: None,
     progress: bool = False,
 ) -> Samples:
-    """Pictures x0 of which y = A x0 + noise * eps is known, made of training images.
+    """Reconstruct pictures x0 from y = A x0 + noise * eps as weighted sums of training images.
 
-    Output q weighs image i by its masks M (input n, output q) and by the measured values c::
+    For output value q the logit of image i combines the masks M (input n, output q) with the
+    measured values c::
 
         l_q(i) = - sum_n M_nq (x_n - x_in)^2 / (2 sigma^2)
                  - sum_c W_cq (y_c - (A x_i)_c)^2 / (2 s^2)
         W_cq = sum_n |A_cn| M_nq / sum_n |A_cn|,   s^2 = noise^2 + softness^2
 
-    where sigma^2 has softness^2 added too: no training image fits x or y exactly.
+    softness^2 is also added to sigma^2, because no training image fits x or y exactly.
 
-    After each step the estimate is put back onto the measurement, and what was not measured moves
-    with its neighbours: x0 + a K A^T (A K A^T)^+ (y - A x0), with the least a that brings A x0
+    After each step the estimate is projected towards the measurement, and unmeasured values move
+    with their neighbours: x0 + a K A^T (A K A^T)^+ (y - A x0), with the least a that brings A x0
     within ``noise`` of y; see :meth:`golddiff.estimators.measurement.Measurement.fitted`. The
-    golden subset is the nearest under both.
+    golden subset is the nearest images by the sum of both terms.
 
-    What is known decides nearly all, so restorations of the same images would be alike. The first
-    is of all training images, each other one of a half drawn at random.
+    The measurement nearly determines the result, so restorations from the same training images
+    would be almost equal. The first uses all training images, each other one a random half.
 
     Args:
-        denoiser: the training images alone, which get the masks that restore best; or PCA, or
+        denoiser: an ImageStore, for which the best masks for restoring are chosen; or PCA, or
             GoldDiff over it. Golden subsets drawn at random become the nearest 300.
         y: (B, *measured) measurements of B images.
-        operator: A, linear and of local footprint: a callable on (b, *shape) in [-1, 1], or a
+        operator: A, linear, with a local footprint: a callable on (b, *shape) in [-1, 1], or a
             deepinv physics.
-        noise: standard deviation of y's noise, >= 0, in its units; None: judged from y, see
+        noise: standard deviation of y's noise, >= 0, in y's units; None: estimated from y, see
             :func:`golddiff.estimators.noise_level.judged_noise`.
-        softness: how far training images may be from x and y, as a standard deviation, beside
-            the noise. More mixes more images: nearer the truth on average, but less sharp.
-        n: restorations of each measurement.
-        steps: denoising steps.
-        seed: of the starting noise, and of the halves.
-        labels: a class that all are made of, as in a denoiser's call.
-        attribution: also find out which training images each restoration is made of.
+        softness: standard deviation allowed between training images and x or y, in addition to
+            the noise. Larger values mix more images: lower error on average, but less sharp.
+        n: number of restorations of each measurement.
+        steps: number of denoising steps.
+        seed: seed of the starting noise and of the random halves.
+        labels: class of the training images to use, as in a denoiser's call.
+        attribution: also compute which training images each restoration is made of.
         on_step: called after each step with the number of images in it.
-        progress: show a bar for each measurement.
+        progress: show a progress bar for each measurement.
 
     Returns:
-        Samples whose images (B * n, *shape) are the n of the first measurement, then of the next.
-        ``novelty`` says whether they are new, or copies of images of the store, of those too that
-        ``given`` leaves out.
+        Samples whose images (B * n, *shape) are grouped by measurement, n each. ``novelty``
+        compares them with all images of the store, including those that ``given`` excludes.
 
     Raises:
-        ArgumentError: another method, a store of points, an operator that is not linear or whose
-            output is not of y's shape, noise or softness out of range, both 0; as ``sample``.
+        ArgumentError: an unsupported denoiser, a store of points, an operator that is not linear
+            or has another shape than y, noise or softness out of range or both 0; as ``sample``.
     """
     if isinstance(denoiser, ImageStore):
         denoiser = for_restoring(denoiser)
@@ -113,49 +113,49 @@ def restore(
     sampling.check_settings(n * len(y), steps, "ddim", seed)
     seed = int(seed)
     sampling.check_room(n * len(y), store.shape, 0)
-    found = measurements(operator, y, store.shape, float(noise), soft)
-    logs = log_likelihood(store, operator, y, soft)
-    starts = sampling.initial_noise(n * len(y), store.shape, seed).reshape(-1, n, *store.shape)
-    given = denoiser.given(halves(store, denoiser.priors, n, seed)) if n > 1 else denoiser
+    measured = measurements(operator, y, store.shape, float(noise), soft)
+    logs = log_likelihood(store, operator, y, soft).numpy()
+    noises = sampling.initial_noise(n * len(y), store.shape, seed).reshape(-1, n, *store.shape)
+    with_halves = denoiser.given(halves(store, denoiser.priors, n, seed)) if n > 1 else denoiser
     runs = [
         sampling.sample(
-            Restoring(base, schedule, measured, LogWeights.of(of_images), given, softness),
+            Restoring(base, schedule, measurement, LogWeights.of(log), with_halves, softness),
             n, steps, labels=labels, trajectory=False, on_step=on_step, attribution=attribution,
-            x_init=start, progress=progress,
+            x_init=x_init, progress=progress,
         )
-        for measured, of_images, start in zip(found, logs.numpy(), starts, strict=True)
+        for measurement, log, x_init in zip(measured, logs, noises, strict=True)
     ]  # fmt: skip
     return replace(
         runs[0],
         images=torch.cat([run.images for run in runs]),
         x_init=torch.cat([run.x_init for run in runs]),
-        attribution=[one for run in runs for one in run.attribution or []] or None,
+        attribution=[image for run in runs for image in run.attribution or []] or None,
         subsets=runs[0].subsets if len(runs) == 1 else None,
         about={**runs[0].about, "seed": f"seed {seed}"},
     )
 
 
-def halves(store: Any, given: Sequence[LogWeights], n: int, seed: int) -> F64:
-    """Log weights (n, N) of half of the images each, and of the first all.
+def halves(store: Any, priors: Sequence[LogWeights], n: int, seed: int) -> F64:
+    """Log weights (n, N): 0 for all images in the first row, for a random half in each other row.
 
-    Of every class, and of those that ``given`` lets in, half stay, rounded up: so never none.
+    Each class, and the images that ``priors`` exclude, are halved separately, rounding up.
     """
     logs = np.zeros((n, store.n))
     classes = np.zeros(store.n, np.int64) if store.labels is None else store.labels.numpy()
     for i in range(1, n):
-        excluded = given[i % len(given)].values == -np.inf if given else False
+        excluded = priors[i % len(priors)].values == -np.inf if priors else False
         group = 2 * classes + excluded
         order = np.lexsort((np.random.default_rng([seed, i]).random(store.n), group))
-        place = np.arange(store.n) - np.searchsorted(group[order], group[order])
-        logs[i, order[place % 2 == 1]] = -np.inf
+        rank = np.arange(store.n) - np.searchsorted(group[order], group[order])
+        logs[i, order[rank % 2 == 1]] = -np.inf
     return logs
 
 
 def parts_of(denoiser: Any) -> tuple[PCA, PaperSchedule]:
-    """The masks' estimator and what chooses its golden subsets.
+    """The PCA estimator and the schedule of golden subsets that ``restore`` uses for a denoiser.
 
     Raises:
-        ArgumentError: another method; a store of points.
+        ArgumentError: an unsupported denoiser, or a store of points.
     """
     base = denoiser.base if isinstance(denoiser, GoldDiff) else denoiser
     schedule = denoiser.schedule if isinstance(denoiser, GoldDiff) else None
@@ -163,9 +163,9 @@ def parts_of(denoiser: Any) -> tuple[PCA, PaperSchedule]:
         raise ArgumentError(f"denoiser: got {denoiser!r:.60}, {_EXPECTED}")
     if not isinstance(schedule, PaperSchedule | None):
         raise ArgumentError(f"denoiser: its schedule is {schedule!r:.60}, {_EXPECTED}")
-    if schedule is None or schedule.variant == "released":  # which draws at random
-        share = min(1.0, GOLDEN / base.store.n)  # of a class as well
-        schedule = PaperSchedule(share, share)
+    if schedule is None or schedule.variant == "released":  # "released" draws at random
+        fraction = min(1.0, GOLDEN / base.store.n)  # applied to a class too
+        schedule = PaperSchedule(fraction, fraction)
     if len(base.store.shape) != 3:
         raise ArgumentError("denoiser: its store holds points, expected images (C, H, W)")
     return base, schedule

@@ -1,4 +1,4 @@
-"""One side of a comparison: a run of the sampler, with what the denoiser saw at each step."""
+"""One side of a comparison: a run of the sampler, with states and predictions at each step."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from golddiff.samplers import Space, State, check_settings, initial_noise, noise
 from golddiff.sampling import OnStep
 from golddiff.system.errors import ArgumentError
 
-STEPS_KEPT = 20  # of a longer run, evenly spread: states of every step would fill the memory
+STEPS_KEPT = 20  # most steps stored of a run, evenly spaced, to bound the memory
 
 
 class OracleCall(Protocol):
-    """What an oracle must be: a call as a denoiser's. A ``store`` (or ``shape``) is not needed."""
+    """A callable with a denoiser's signature, as an oracle needs; ``store`` is optional."""
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`."""
+        """E[x0 | x], see :meth:`golddiff.denoiser.Denoiser.__call__`."""
         ...
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What decides a run, whatever denoises."""
+    """The settings of a run, apart from the denoiser."""
 
-    n: int = 128  # images
-    steps: int = 10  # denoising steps
+    n: int = 128  # number of images
+    steps: int = 10  # number of denoising steps
     sampler: str = "ddim"  # "ddim" or "heun"
-    seed: int = 0  # of the starting noise
-    labels: tuple[int, ...] | None = None  # a class for each image, or None
-    batch: int = 16  # images denoised together; the images do not depend on it, the time does
+    seed: int = 0  # seed of the starting noise
+    labels: tuple[int, ...] | None = None  # one class per image, or None
+    batch: int = 16  # images denoised together; affects the time, not the images
 
     def __post_init__(self) -> None:
         check_settings(self.n, self.steps, self.sampler, self.seed, self.batch)
@@ -49,29 +49,29 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Run:
-    """What a denoiser made."""
+    """The result of a run: images, with states and predictions of the kept steps."""
 
     settings: RunSettings
     images: torch.Tensor  # (n, *shape)
-    states: torch.Tensor  # (kept, n, *shape): the x that each step saw, in sigma coordinates
-    predictions: torch.Tensor  # (kept, n, *shape): the x0 predicted there
-    seconds: float  # in the denoiser's calls
-    processor_seconds: float  # of all processors: other programs do not lengthen it
+    states: torch.Tensor  # (kept, n, *shape): x before each step, in sigma coordinates
+    predictions: torch.Tensor  # (kept, n, *shape): the predicted x0
+    seconds: float  # wall time of the denoiser's calls
+    processor_seconds: float  # CPU time of all cores, unaffected by other programs
 
     @property
     def steps(self) -> list[int]:
-        """The steps kept."""
+        """The kept steps."""
         return self.settings.kept
 
     @property
     def sigmas(self) -> list[float]:
-        """Their noise levels."""
+        """Noise levels of the kept steps."""
         levels = noise_levels(self.settings.steps, self.settings.sampler)
         return [levels[step] for step in self.steps]
 
 
-class Watched:
-    """A denoiser that knows how long its calls took."""
+class TimedDenoiser:
+    """A denoiser whose calls are timed."""
 
     def __init__(self, denoiser: OracleCall, store: Space) -> None:
         self.denoiser = denoiser
@@ -79,7 +79,7 @@ class Watched:
         self.seconds, self.processor_seconds = 0.0, 0.0
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """Denoise as the denoiser does."""
+        """Call the denoiser and add to the timings."""
         start, processor = time.perf_counter(), time.process_time()
         x0 = denoise(self.denoiser, x, sigma, labels)
         self.seconds += time.perf_counter() - start
@@ -88,21 +88,21 @@ class Watched:
 
 
 def denoise(denoiser: OracleCall, x: torch.Tensor, sigma: Sigma, labels: Labels) -> torch.Tensor:
-    """The denoiser's answer on x's device, of x's shape; a network without classes gets none."""
+    """Call the denoiser; the result has x's shape and device. ``labels`` None is not passed on."""
     x0 = denoiser(x, sigma) if labels is None else denoiser(x, sigma, labels)
     if x0.shape != x.shape:
         raise ArgumentError(
             f"oracle: returned shape {tuple(x0.shape)} for images of shape {tuple(x.shape)}"
         )
-    # To the processor: that also waits for a GPU to finish, without which no time is right.
+    # Copying to the CPU also waits for the GPU, without which the timing would be wrong.
     return x0.detach().to(x.device, torch.float32)
 
 
 def run(
     denoiser: OracleCall, store: Space, settings: RunSettings, on_step: OnStep = lambda images: None
 ) -> Run:
-    """Sample with anything that has a denoiser's call, keeping what each step saw and predicted."""
-    watched = Watched(denoiser, store)
+    """Sample with any callable denoiser, keeping the states and predictions of its steps."""
+    timed = TimedDenoiser(denoiser, store)
     x_init = initial_noise(settings.n, store.shape, settings.seed)
     levels = noise_levels(settings.steps, settings.sampler)
     kept: list[list[State]] = []
@@ -110,9 +110,7 @@ def run(
     for rows in (slice(i, i + settings.batch) for i in range(0, settings.n, settings.batch)):
         labels = None if settings.labels is None else list(settings.labels[rows])
         kept.append([])
-        for step, state in enumerate(
-            steps(watched, x_init[rows], levels, settings.sampler, labels)
-        ):
+        for step, state in enumerate(steps(timed, x_init[rows], levels, settings.sampler, labels)):
             if step in settings.kept:
                 kept[-1].append(state)
             on_step(len(state.x0))
@@ -122,6 +120,6 @@ def run(
         torch.cat(images),
         torch.cat([torch.stack([state.x for state in batch]) for batch in kept], dim=1),
         torch.cat([torch.stack([state.x0 for state in batch]) for batch in kept], dim=1),
-        watched.seconds,
-        watched.processor_seconds,
+        timed.seconds,
+        timed.processor_seconds,
     )

@@ -1,4 +1,4 @@
-"""The studio: a page on this machine that shows analytical diffusion at work."""
+"""The studio: a local web page for exploring analytical diffusion interactively."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSTALL = "pip install 'golddiff[studio]'"
 
 
 def check_installed() -> None:
-    """Raise where the page's library is missing."""
+    """Raise ArgumentError if gradio, which the page needs, is not installed."""
     if find_spec("gradio") is None:
         raise ArgumentError(f"studio: needs gradio, which is not installed; run: {INSTALL}")
 
@@ -31,12 +31,12 @@ def serve(
     """Serve the studio until it is interrupted.
 
     Args:
-        stores: by the name shown, what opens each (again, where it was rebuilt meanwhile); the
-            first is the one that the page begins with.
-        host: address to listen on; the default is reached from this machine only.
-        port: 0 for any that is free.
-        open_browser: open the page, where there is a screen.
-        say: called with each line for the person at the terminal.
+        stores: maps the name of each store to a function that opens it, called again if the store
+            was rebuilt meanwhile; the page starts with the first store.
+        host: address to listen on; the default accepts connections from this machine only.
+        port: port to listen on; 0 for any free port.
+        open_browser: open the page in a browser if there is a screen.
+        say: called with each message for the terminal.
     """
     check_installed()
 

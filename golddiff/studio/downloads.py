@@ -1,4 +1,4 @@
-"""A run as files to keep: one picture of every step, and its settings and figures as JSON."""
+"""Downloads of a run: a PNG that shows every step, and its settings and results as JSON."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from golddiff.system.pictures import rendered
 
 
 def write_downloads(
-    run: Run, step: int, selected: Selection, found: PixelSources | None, made: Curves,
+    run: Run, step: int, selected: Selection, sources: PixelSources | None, curves: Curves,
     folder: Path,
 ) -> tuple[Path, Path]:  # fmt: skip
     """Write the PNG and the JSON of a run into a new folder inside ``folder``."""
     target = Path(mkdtemp(dir=folder))
     picture, figures = target / "golddiff-run.png", target / "golddiff-run.json"
     draw_run(run, selected).save(picture)
-    described = describe_run(run, step, selected, found, made)
-    figures.write_text(json.dumps(described, indent=1, allow_nan=False) + "\n", "utf-8")
+    record = describe_run(run, step, selected, sources, curves)
+    figures.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", "utf-8")
     return picture, figures
 
 
 def draw_run(run: Run, selected: Selection) -> Image.Image:
-    """The methods' results, and under them what each predicted of the first image by step."""
+    """The grid of results, above each method's predictions of the first image at every step."""
     count = run.steps_done
     grid = draw_grid(run, count - 1, False, selected)
     rows = [
@@ -51,9 +51,9 @@ def draw_run(run: Run, selected: Selection) -> Image.Image:
 
 
 def describe_run(
-    run: Run, step: int, selected: Selection, found: PixelSources | None, made: Curves
+    run: Run, step: int, selected: Selection, sources: PixelSources | None, curves: Curves
 ) -> dict[str, Any]:
-    """Everything about a run that fits in JSON; enough to do it again."""
+    """The settings and results of a run for JSON, enough to reproduce it."""
     s, store = run.settings, run.opened.store
     budgets = run.budgets()
     return {
@@ -75,13 +75,13 @@ def describe_run(
             **asdict(selected), "step": step, "sigma": run.sigmas[step],
             "effective_images": {
                 method: [{"sigma": sigma, "images": number} for sigma, number in points]
-                for method, points in made.items()
+                for method, points in curves.items()
             },
-            "sources": found and [
-                {"image": int(row), "weight": float(weight), "y": int(at) // store.shape[2],
-                 "x": int(at) % store.shape[2]}
-                for row, weight, at in zip(
-                    found.sources, found.source_weights, found.positions, strict=True
+            "sources": sources and [
+                {"image": int(row), "weight": float(weight), "y": int(position) // store.shape[2],
+                 "x": int(position) % store.shape[2]}
+                for row, weight, position in zip(
+                    sources.sources, sources.source_weights, sources.positions, strict=True
                 )
             ],
         },

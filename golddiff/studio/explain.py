@@ -1,4 +1,4 @@
-"""What is behind a pixel: its training images and their weights, at one step or at all."""
+"""Explain a pixel: its training images and their weights, at one step or at every step."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from golddiff.system.pictures import cells
 TOP = 12
 THUMBNAIL = 160
 LEAST_SHARE = 1e-5
-# At most so many noise levels and seconds for the curves of all methods after one click.
-MOST_LEVELS = 16
-MOST_SECONDS = 4.0
+MOST_LEVELS = 16  # noise levels in the curves computed after a click
+MOST_SECONDS = 4.0  # after which remaining curves are omitted
 NOISE = "noise σ (denoising runs to the right)"
 
 
@@ -42,51 +41,51 @@ def sources_at(run: Run, selected: Selection, step: int) -> PixelSources:
 
 
 def curves(run: Run, selected: Selection, most_seconds: float = MOST_SECONDS) -> Curves:
-    """The effective number of images behind a pixel at every step, by each method that has it.
+    """The effective number of images behind a pixel, by step, for each method with sources.
 
-    The chosen pixel's method comes first, the others while there is time.
+    The selected pixel's method comes first; others are omitted after ``most_seconds``.
     """
-    done = run.steps_done  # a run that was stopped may have a step more of some methods
+    done = run.steps_done  # in a stopped run some methods may be one step ahead
     if (selected, done) in run.curves:
         return run.curves[selected, done]
-    made: Curves = {}
+    by_method: Curves = {}
     start = time.perf_counter()
     steps = np.unique(np.linspace(0, done - 1, min(done, MOST_LEVELS)).round().astype(int))
-    for method in sorted(_explained(run), key=lambda method: method != selected.method):
+    for method in sorted(_with_sources(run), key=lambda method: method != selected.method):
         if time.perf_counter() - start > most_seconds:
             break
-        here = Selection(method, selected.image, selected.y, selected.x)
-        found = [(run.sigmas[step], sources_at(run, here, int(step)).effective) for step in steps]
-        made[method] = found
-    run.curves[selected, done] = made
-    return made
+        pixel = Selection(method, selected.image, selected.y, selected.x)
+        points = [(run.sigmas[step], sources_at(run, pixel, int(step)).effective) for step in steps]
+        by_method[method] = points
+    run.curves[selected, done] = by_method
+    return by_method
 
 
-def _explained(run: Run) -> list[str]:
+def _with_sources(run: Run) -> list[str]:
     """The run's methods whose output is a weighted sum of training images."""
     return [method for method in run.settings.methods if SHOWN[method].has_sources]
 
 
-def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) -> str:
-    """The sources as small pictures with their weights and classes, as a piece of a page."""
+def sources_html(run: Run, selected: Selection, step: int, sources: PixelSources) -> str:
+    """The sources as HTML: thumbnails with their weights and classes."""
     store = run.opened.store
-    value = ", ".join(f"{v:+.2f}" for v in found.value)
-    shown = max(1, int((found.source_weights >= LEAST_SHARE).sum()))
-    mass = float(found.source_weights[:shown].sum())
-    # Kamb's are patches at places of their own, not whole images.
-    kind = "patches" if len(set(found.positions.tolist())) > 1 else "images"
+    value = ", ".join(f"{v:+.2f}" for v in sources.value)
+    shown = max(1, int((sources.source_weights >= LEAST_SHARE).sum()))
+    mass = float(sources.source_weights[:shown].sum())
+    # Kamb weighs patches, which may come from other positions than the pixel's.
+    kind = "patches" if len(set(sources.positions.tolist())) > 1 else "images"
     head = (
         f"<b>{html.escape(SHOWN[selected.method].title)}</b>, image {selected.image + 1}, "
         f"row {selected.y}, column {selected.x}, noise σ = {level(run.sigmas[step])}: "
-        f"value <b>{value}</b>, a weighted sum over {len(found.images):,} training images; "
-        f"effectively <b>{found.effective:,.1f}</b> of them. "
-        f"The heaviest {kind}, together {percent(mass)} of the weight:"
+        f"value <b>{value}</b>, a weighted sum over {len(sources.images):,} training images; "
+        f"effectively <b>{sources.effective:,.1f}</b> of them. "
+        f"The heaviest {kind} ({percent(mass)} of the weight):"
     )
     width = store.shape[2]
     figures = []
-    for i, pixels in enumerate(cells(store.images(found.sources[:shown]), THUMBNAIL)):
-        row, weight = int(found.sources[i]), float(found.source_weights[i])
-        y, x = divmod(int(found.positions[i]), width)
+    for i, pixels in enumerate(cells(store.images(sources.sources[:shown]), THUMBNAIL)):
+        row, weight = int(sources.sources[i]), float(sources.source_weights[i])
+        y, x = divmod(int(sources.positions[i]), width)
         picture = Image.fromarray(pixels)
         mark(ImageDraw.Draw(picture), 0, 0, x, y, math.ceil(THUMBNAIL / width))
         bar = f'<div class="bar"><div style="width:{100 * weight:.1f}%"></div></div>'
@@ -96,32 +95,32 @@ def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) 
 
 
 def draw_plots(
-    run: Run, step: int, selected: Selection, found: PixelSources | None, made: Curves
+    run: Run, step: int, selected: Selection, sources: PixelSources | None, by_method: Curves
 ) -> Figure | None:
-    """Weights at a step, effective sizes, golden subset sizes: those that there are, or None."""
+    """Plots of weights, effective sizes and golden subset sizes; None if the run has none."""
     sigma, budgets = run.sigmas[step], run.budgets()
     panels = []
-    if found is not None:
-        weights = np.sort(found.weights[found.weights > 0])[::-1].tolist()
+    if sources is not None:
+        weights = np.sort(sources.weights[sources.weights > 0])[::-1].tolist()
         line = Series(SHOWN[selected.method].title, list(range(1, len(weights) + 1)), weights)
-        title = f"weights of the pixel: effectively {found.effective:,.1f} images"
+        title = f"weights of the pixel: effectively {sources.effective:,.1f} images"
         axes = ("training images, heaviest first", f"weight at σ = {level(sigma)}")
-        middle = max(found.effective, 1)
-        panels.append(Panel(title, *axes, [line], "log", "log", mark=middle))
-    if made:
+        effective = max(sources.effective, 1)
+        panels.append(Panel(title, *axes, [line], "log", "log", mark=effective))
+    if by_method:
         lines = [
             Series(SHOWN[method].title, [s for s, _ in points], [number for _, number in points])
-            for method, points in made.items()
+            for method, points in by_method.items()
         ]
-        left_out = len(_explained(run)) - len(made)
-        slow = f" ({left_out} slow left out)" if left_out else ""
+        omitted = len(_with_sources(run)) - len(by_method)
+        slow = f" ({omitted} slow omitted)" if omitted else ""
         title = f"effective number of images{slow}"
         panels.append(Panel(title, NOISE, "images", lines, "log", "log", True, mark=sigma))
     if budgets is not None:
         m, k = zip(*budgets, strict=True)
-        everything = [run.opened.store.count_of(run.settings.label)] * len(m)
+        all_images = [run.opened.store.count_of(run.settings.label)] * len(m)
         lines = [
-            Series("all N", run.sigmas, everything, dashed=True),
+            Series("all N", run.sigmas, all_images, dashed=True),
             Series("$m_t$ screened", run.sigmas, m),
             Series("$k_t$ weighed", run.sigmas, k),
         ]

@@ -1,4 +1,4 @@
-"""What the page's controls do. Nothing here is kept between calls: state is the session's own."""
+"""Callbacks of the page's controls. They keep no state: gradio passes each session's in."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from golddiff.system.units import duration, shape_text
 
 ANY_CLASS = -1
 FROM_NOISE, FROM_IMAGE = "noise", "an image"
-# Pictures closer together than this are not seen, and cost the browser time.
+# Seconds between pictures: after a step of all methods, and within a slow step
 BETWEEN_PICTURES = 0.08
 SLOW_STEP = 0.4
-MEASURING = "measuring how new this store's pictures are, once; this takes seconds"
+MEASURING = "measuring the novelty dial of this store, once; this takes some seconds"
 PREVIEW = 256
-# What the page calls the arguments that its controls give.
+# Error messages name an argument by the label of its control on the page.
 LABELS = {
     "store": "Store", "methods": "Methods", "novelty": "Novelty of Recommended",
     "steps": "Steps", "n": "Images", "seed": "Seed", "labels": "Class", "sampler": "Sampler",
     "start": "Start from", "indices": "Number in the store", "upload": "Choose an image file",
     "picture": "Choose an image file", "drawing": "Draw", "hole": "Paint over what is missing",
-    "mask": "Paint over what is missing", "upscale": "Its size", "noise": "Noise",
-    "colours": "It has lost its colours",
+    "mask": "Paint over what is missing", "upscale": "Size of the picture", "noise": "Noise",
+    "colours": "The colours are lost",
 }  # fmt: skip
 
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Show what golddiff raises for bad input as a message on the page, in the page's words."""
+    """Turn a GoldDiffError into a message on the page that names the control."""
     try:
         yield
     except GoldDiffError as error:
@@ -59,7 +59,7 @@ def readable() -> Iterator[None]:
 
 
 class Handlers:
-    """The callbacks of one studio; gradio deletes what gets old in ``folder``, which is its own."""
+    """The callbacks of one studio; gradio deletes old files in ``folder``, its own folder."""
 
     def __init__(self, library: Library, folder: Path) -> None:
         self.library = library
@@ -67,7 +67,7 @@ class Handlers:
 
     @readable()
     def choose_store(self, name: str, image: Image.Image | None) -> tuple[Any, ...]:
-        """Another store: its classes, the methods that are quick on it, the image in its shape."""
+        """Select a store: update methods, classes and text, and refit the start image."""
         opened = self.library.get(name)
         return (
             gr.CheckboxGroup(value=opened.default_methods()),
@@ -79,12 +79,12 @@ class Handlers:
 
     @readable()
     def upload(self, name: str, path: str | None) -> tuple[Any, ...]:
-        """An image file."""
+        """Start from an uploaded image file."""
         return self._use(name, received(path))
 
     @readable()
     def draw(self, name: str, url: str | None) -> tuple[Any, ...]:
-        """The drawing."""
+        """Start from the drawing."""
         image = drawn(url)
         if image is None:
             raise ArgumentError("drawing: it is empty; draw something first")
@@ -92,7 +92,7 @@ class Handlers:
 
     @readable()
     def training_image(self, name: str, row: float | None) -> tuple[Any, ...]:
-        """A training image of the store."""
+        """Start from a training image of the store."""
         store = self.library.get(name).store
         return self._use(name, Image.fromarray(to_pixels(store.images([whole("indices", row)]))[0]))
 
@@ -101,7 +101,7 @@ class Handlers:
         steps: float, seed: float, label: int | None, n: float, start: str, sigma: float,
         image: Image.Image | None, noisy: bool,
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
-        """Denoise; a picture after each step, or sooner where steps are slow."""
+        """Denoise and yield a picture after each step, or more often if steps are slow."""
         with readable():
             opened = self.library.get(name)
             settings = Settings(
@@ -116,13 +116,13 @@ class Handlers:
             yield from self._pictures(run, noisy)
 
     def _pictures(self, run: Run, noisy: bool) -> Iterator[tuple[Any, ...]]:
-        status = "starting; the very first run compiles its kernels"
+        status = "starting; the very first run compiles kernels"
         yield run, draw_grid(run, 0, noisy, None), status_html(status), gr.skip()
         begin, shown, total = time.perf_counter(), 0.0, len(run.sigmas)
         for method in run.advance():
             now = time.perf_counter()
-            whole = method == run.settings.methods[-1]
-            if now - shown < (BETWEEN_PICTURES if whole else SLOW_STEP):
+            step_ends = method == run.settings.methods[-1]
+            if now - shown < (BETWEEN_PICTURES if step_ends else SLOW_STEP):
                 continue
             shown = now
             step = max(len(done) for done in run.states.values()) - 1
@@ -132,21 +132,20 @@ class Handlers:
         if run.stopped.is_set():
             status = f"stopped after {count} of {total} steps"
         else:
-            made = f"{_counted(n, 'image')} by {_counted(len(run.settings.methods), 'method')}"
-            status = f"{made} in {duration(time.perf_counter() - begin)}; click a pixel"
-        # Without any step done there is nothing to drag.
+            result = f"{_counted(n, 'image')} by {_counted(len(run.settings.methods), 'method')}"
+            status = f"{result} in {duration(time.perf_counter() - begin)}; click a pixel"
         slider = gr.Slider(maximum=max(count, 2), value=max(count, 1), interactive=count > 1)
         yield run, draw_grid(run, max(count - 1, 0), noisy, None), status_html(status), slider
 
     def stop(self, run: Run | None) -> None:
-        """End the run after the current step; :meth:`generate` says so, and nobody else."""
+        """Stop the run after the current step; :meth:`generate` then updates the status."""
         if run is not None:
             run.stopped.set()
 
     def click(
         self, run: Run | None, step: float, noisy: bool, event: gr.SelectData
     ) -> Iterator[tuple[Any, ...]]:
-        """A click on the picture: what is behind that pixel."""
+        """Explain the pixel that was clicked."""
         with readable():
             if run is None or run.steps_done == 0:
                 raise ArgumentError("nothing is denoised yet: press Generate")
@@ -158,7 +157,7 @@ class Handlers:
     def explain(
         self, run: Run | None, step: float, noisy: bool, selected: Selection | None
     ) -> Iterator[tuple[Any, ...]]:
-        """Another step, or another run: the same pixel, or one to begin with."""
+        """Explain the selected pixel again after the run or step changed, or else a default one."""
         if run is None or run.steps_done == 0:
             return
         s, (_, height, width) = run.settings, run.opened.store.shape
@@ -175,21 +174,22 @@ class Handlers:
     def _explain(
         self, run: Run, step: float, noisy: bool, selected: Selection
     ) -> Iterator[tuple[Any, ...]]:
-        """First the sources, then the plots and files, which take longer."""
-        self.library.get(run.settings.store)  # a file that was cut short would end the process
-        at = min(max(int(step), 1), run.steps_done) - 1
-        grid = draw_grid(run, at, noisy, selected)
-        found: PixelSources | None = None
+        """Yield the sources first, then the plots and files, which take longer."""
+        # Check the files: reading a mapped file that was truncated would kill the process.
+        self.library.get(run.settings.store)
+        index = min(max(int(step), 1), run.steps_done) - 1
+        grid = draw_grid(run, index, noisy, selected)
+        sources: PixelSources | None = None
         try:
-            found = sources_at(run, selected, at)
-            text = sources_html(run, selected, at, found)
+            sources = sources_at(run, selected, index)
+            text = sources_html(run, selected, index, sources)
         except ArgumentError as error:
-            why = html.escape(str(error).removeprefix("denoiser: "))
-            text = f'<p class="quiet">{why}</p>'
+            reason = html.escape(str(error).removeprefix("denoiser: "))
+            text = f'<p class="quiet">{reason}</p>'
         yield selected, grid, text, gr.skip(), gr.skip(), gr.skip()
-        made = curves(run, selected)
-        plots = draw_plots(run, at, selected, found, made)
-        files = write_downloads(run, at, selected, found, made, self.folder)
+        by_method = curves(run, selected)
+        plots = draw_plots(run, index, selected, sources, by_method)
+        files = write_downloads(run, index, selected, sources, by_method, self.folder)
         buttons = (gr.DownloadButton(value=str(file), interactive=True) for file in files)
         yield gr.skip(), gr.skip(), gr.skip(), plots, *buttons
 
@@ -209,9 +209,9 @@ class Handlers:
 
 
 def received(path: str | None) -> Image.Image:
-    """A file that was uploaded, as a picture; the file is deleted."""
+    """Read an uploaded file as a picture, and delete the file."""
     if path is None:
-        raise ArgumentError("upload: no file came; choose one")
+        raise ArgumentError("upload: got no file; choose one")
     try:
         return read_picture("upload", path)
     finally:
@@ -219,17 +219,17 @@ def received(path: str | None) -> Image.Image:
 
 
 def class_choices(store: ImageStore) -> list[tuple[str, int]]:
-    """The classes of a store by name, and first all of them."""
+    """Names and numbers of a store's classes, after the choice of any class."""
     return [("any class", ANY_CLASS), *((class_name(store, c), c) for c in store.classes)]
 
 
 def about(store: ImageStore) -> str:
-    """A store in a few words."""
+    """A short description of a store: number and shape of its images."""
     return f"{store.n:,} images, {shape_text(store.shape)}"
 
 
 def whole(name: str, value: object) -> int:
-    """What a field holds, which may come as 10.0; a program may send anything."""
+    """Convert a field's value to int; the browser sends 10.0, and other clients anything."""
     if not isinstance(value, int | float) or value % 1 != 0:
         raise ArgumentError(f"{name}: got {value!r:.20}, expected a whole number")
     return int(value)
@@ -240,5 +240,5 @@ def _counted(count: int, noun: str) -> str:
 
 
 def status_html(text: str) -> str:
-    """A line that is read out as it changes."""
+    """A status line that screen readers announce when it changes."""
     return f'<div role="status">{html.escape(text)}</div>'

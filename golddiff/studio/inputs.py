@@ -1,4 +1,4 @@
-"""Drawings from the page."""
+"""The drawing canvas of the page, and decoding of the drawings that it sends."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from golddiff.sources.picture import decoded
 from golddiff.system.errors import ArgumentError
 
 SIDE = 256
-MOST_CHARACTERS = 1_000_000  # a sheet of random colours has a third of that
+MOST_CHARACTERS = 1_000_000  # three times the length for random colours, the worst case
 _URL = "data:image/png;base64,"
 _SKETCH = resources.files("golddiff.studio").joinpath("sketch.js").read_text("utf-8")
 
 
 def sheet(elem_id: str, inks: Sequence[str]) -> gr.HTML:
-    """A sheet to draw on, of ours, not gradio's: that one takes files too, of any size and kind."""
+    """A drawing canvas. Gradio's own also accepts files of any size and type, so it is not used."""
     pens = "".join(
         f'<button data-ink="{ink}" style="background: {ink}" aria-label="Ink {ink}"></button>'
         for ink in inks
@@ -35,7 +35,7 @@ def sheet(elem_id: str, inks: Sequence[str]) -> gr.HTML:
 
 
 def drawn(url: object) -> Image.Image | None:
-    """A drawing from the page, a data URL of a PNG, black where there is no ink; None: no ink."""
+    """Decode a drawing, a data URL of a PNG with a black background; None if it is empty."""
     text = url if isinstance(url, str) else ""
     if not text.startswith(_URL) or len(text) > MOST_CHARACTERS:
         raise ArgumentError("drawing: got no drawing of this page")

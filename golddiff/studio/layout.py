@@ -1,4 +1,4 @@
-"""The page: which controls there are, where they stand, and which handler each calls."""
+"""The page: its controls, their layout, and the handlers that they call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TITLE = "GoldDiff studio"
 INKS = ("#ffffff", "#9ca3af", "#000000", "#dc2626", "#16a34a", "#2563eb", "#facc15")
 TAKE_SKETCH = "(store) => [store, document.querySelector('#sketch canvas').drawn()]"
 CSS = resources.files("golddiff.studio").joinpath("studio.css").read_text("utf-8")
-# The system's own typefaces: nothing to download.
+# System fonts, so that nothing is downloaded
 THEME = gr.themes.Soft(
     primary_hue="amber",
     neutral_hue="stone",
@@ -35,16 +35,16 @@ THEME = gr.themes.Soft(
 
 
 def build_page(handlers: Handlers) -> gr.Blocks:
-    """The page of a studio: its controls from top to bottom, then what each of them calls."""
+    """Build the page: first the controls from top to bottom, then their events."""
     names = handlers.library.names
-    # What the page shows before its first event, which a quick click could outrun.
+    # Fill in the first store here: a load event might come after a quick click.
     first = handlers.library.get(names[0])
-    # Images of old runs are deleted after an hour, looked for every ten minutes.
+    # Every ten minutes, delete images of runs that are older than an hour.
     page = gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 3600))
     with page:
         run, selected, image = gr.State(None), gr.State(None), gr.State(None)
-        gr.HTML(f"<h1>{TITLE}</h1><p>Every method from the same noise, and where each pixel is "
-                "from.</p>", elem_id="title")  # fmt: skip
+        gr.HTML(f"<h1>{TITLE}</h1><p>Compare methods on the same noise, and click a pixel to see "
+                "its training images.</p>", elem_id="title")  # fmt: skip
         with gr.Tab("Generate"), gr.Row(equal_height=False):
             with gr.Column(scale=0, min_width=320, elem_id="controls"):
                 with gr.Row():
@@ -53,14 +53,14 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                 with gr.Group():
                     store = gr.Dropdown(names, value=names[0], label="Store", elem_id="store",
                                         filterable=False)  # fmt: skip
-                    words = gr.HTML(about(first.store), elem_id="about", padding=True)
+                    summary = gr.HTML(about(first.store), elem_id="about", padding=True)
                     methods = gr.CheckboxGroup(
                         [(method.title, name) for name, method in SHOWN.items()],
                         value=first.default_methods(), label="Methods", elem_id="methods",
                     )  # fmt: skip
                     novelty = gr.Slider(
                         0, 1, NOVELTY, step=0.05, label="Novelty of Recommended", elem_id="novelty",
-                        info="0: training images again; 1: as new as another of the kind",
+                        info="0: copies of training images; 1: as new as unseen images",
                         buttons=[],
                     )  # fmt: skip
                 with gr.Group():
@@ -94,7 +94,7 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                         with gr.Tab("Training image"):
                             row = gr.Number(0, label="Number in the store")
                             use_row = gr.Button("Use this training image", elem_id="use-row")
-                    gr.HTML("The image in the store's shape:", padding=True)
+                    gr.HTML("Preview in the store's image size:", padding=True)
                     preview = gr.Image(
                         label="The image", show_label=False, interactive=False, format="png",
                         type="pil", buttons=[], height=160, elem_id="preview",
@@ -109,10 +109,10 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                 )  # fmt: skip
                 with gr.Row(equal_height=True):
                     step = gr.Slider(
-                        1, 10, 10, step=1, label="Step (drag back to see it denoise)",
+                        1, 10, 10, step=1, label="Step (drag to see earlier steps)",
                         elem_id="step", scale=3, buttons=[], interactive=False,
                     )  # fmt: skip
-                    noisy = gr.Checkbox(False, label="show what each method saw (noisy)",
+                    noisy = gr.Checkbox(False, label="show the noisy inputs",
                                         elem_id="noisy", scale=1, min_width=200)  # fmt: skip
                 sources = gr.HTML(
                     "<p class='quiet'>Click a pixel: the training images behind it and their "
@@ -123,28 +123,28 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                 with gr.Row():
                     picture = gr.DownloadButton("Download the run (PNG)", interactive=False,
                                                 elem_id="png")  # fmt: skip
-                    figures = gr.DownloadButton("Download its figures (JSON)", interactive=False,
-                                                elem_id="json")  # fmt: skip
+                    record = gr.DownloadButton("Download its data (JSON)", interactive=False,
+                                               elem_id="json")  # fmt: skip
 
         restore_tab(handlers.library)
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         store.change(handlers.choose_store, [store, image],
-                     [methods, label, words, row, preview], **quiet)  # fmt: skip
-        brought = [image, preview, start]
-        upload.upload(handlers.upload, [store, upload], brought, **quiet)
-        use_sketch.click(handlers.draw, [store, sketch], brought, js=TAKE_SKETCH, **quiet)
-        use_row.click(handlers.training_image, [store, row], brought, **quiet)
+                     [methods, label, summary, row, preview], **quiet)  # fmt: skip
+        start_image = [image, preview, start]
+        upload.upload(handlers.upload, [store, upload], start_image, **quiet)
+        use_sketch.click(handlers.draw, [store, sketch], start_image, js=TAKE_SKETCH, **quiet)
+        use_row.click(handlers.training_image, [store, row], start_image, **quiet)
         stop.click(handlers.stop, [run], None, **quiet)
-        asked = [store, methods, variant, novelty, sampler, steps, seed, label, n, start, sigma]
+        settings = [store, methods, variant, novelty, sampler, steps, seed, label, n, start, sigma]
         running = generate.click(
-            handlers.generate, [*asked, image, noisy], [run, grid, status, step],
+            handlers.generate, [*settings, image, noisy], [run, grid, status, step],
             concurrency_limit=8, **quiet,
         )  # fmt: skip
-        looked, explained = [run, step, noisy], [selected, grid, sources, plots, picture, figures]
+        view, explained = [run, step, noisy], [selected, grid, sources, plots, picture, record]
         quiet["trigger_mode"] = "always_last"
-        running.success(handlers.explain, [*looked, selected], explained, **quiet)
-        grid.select(handlers.click, looked, explained, **quiet)
+        running.success(handlers.explain, [*view, selected], explained, **quiet)
+        grid.select(handlers.click, view, explained, **quiet)
         for event in (step.input, noisy.input):
-            event(handlers.explain, [*looked, selected], explained, **quiet)
+            event(handlers.explain, [*view, selected], explained, **quiet)
     return page

@@ -1,4 +1,4 @@
-"""The stores of a studio and their denoisers, shared by everyone who uses it, read only."""
+"""The stores of a studio and their denoisers, shared read-only by all sessions."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
 
 Opener = Callable[[], ImageStore]
 
-# Full scans of more values than this take over a second an image and step on two cores.
+# Full scans over more values than this take over a second per image and step on two cores.
 QUICK_VALUES = 20_000_000
-# One of each kind, so that each has room.
+# Methods selected when the page opens: one of each kind, few enough to fit side by side
 AT_FIRST = ("recommended", "network-like", "wiener", "optimal", "golddiff-pca", "kamb")
 _GOLDEN = "golddiff-"
-MOST_KEPT = 16  # estimators of a store: each novelty has its own
+MOST_KEPT = 16  # estimators cached per store; each novelty value needs its own
 
 
 class OpenStore:
-    """An open store with its estimators, whose masks and sums are made once for all runs."""
+    """An open store with its cached estimators, which compute masks and sums once for all runs."""
 
     def __init__(self, store: ImageStore) -> None:
         self.store = store
-        # Held by whoever computes: the kernels use every core, and caches are filled on first use.
-        # Runs take it a step at a time, so they alternate.
+        # Only one run computes at a time: kernels use every core, and first use fills caches.
+        # A run holds the lock for one step, so runs alternate.
         self.lock = threading.Lock()
-        self._making = threading.Lock()
-        self._kept = lru_cache(MOST_KEPT)(partial(create, store=store))
+        self._create_lock = threading.Lock()
+        self._create = lru_cache(MOST_KEPT)(partial(create, store=store))
 
     def denoiser(self, method: str, variant: str, novelty: float, seed: int) -> Denoiser:
-        """A denoiser by its method's name.
+        """Create the denoiser of a method.
 
-        ``variant`` is of the golden subsets' schedule, ``novelty`` of ``recommended``, ``seed`` of
-        the images that a golden subset draws at random.
+        ``variant`` applies to the schedule of golden subsets, ``novelty`` to ``recommended``, and
+        ``seed`` to golden subsets that are drawn at random.
         """
-        given = {"novelty": novelty} if method == "recommended" else {}
-        with self._making:
-            kept = self._kept(name=method.removeprefix(_GOLDEN), **given)
+        options = {"novelty": novelty} if method == "recommended" else {}
+        with self._create_lock:
+            cached = self._create(name=method.removeprefix(_GOLDEN), **options)
         if method.startswith(_GOLDEN):
-            assert isinstance(kept, Estimator)
-            return over("golden", kept, MethodSettings(variant=variant), seed)
-        if isinstance(kept, NetworkLike):
-            return kept.with_seed(seed)
-        return GoldDiff(kept.base, kept.schedule, seed) if isinstance(kept, GoldDiff) else kept
+            assert isinstance(cached, Estimator)
+            return over("golden", cached, MethodSettings(variant=variant), seed)
+        if isinstance(cached, GoldDiff):
+            return GoldDiff(cached.base, cached.schedule, seed)
+        return cached.with_seed(seed) if isinstance(cached, NetworkLike) else cached
 
     @property
     def quick(self) -> bool:
-        """Whether every method is."""
+        """Whether the store is small enough for every method to be fast."""
         return self.store.n * self.store.d <= QUICK_VALUES
 
     def default_methods(self) -> list[str]:
-        """Those that the page begins with: Kamb takes long on a large store."""
+        """Methods selected when the page opens; Kamb is omitted if it would be slow."""
         return [name for name in AT_FIRST if self.quick or name != "kamb"]
 
 
 class Library:
-    """Stores by name, opened (or built) when first chosen, and checked again before every use."""
+    """Stores by name, opened (or built) on first use and checked before every use."""
 
     def __init__(self, openers: Mapping[str, Opener]) -> None:
         if not openers:
@@ -73,25 +73,25 @@ class Library:
 
     @property
     def names(self) -> list[str]:
-        """In the order given."""
+        """Names of the stores in the given order."""
         return list(self._openers)
 
     def get(self, name: str) -> OpenStore:
-        """The store of that name, if it is still whole on disk; opened again if it was rebuilt."""
+        """The store of that name, reopened if it was rebuilt; an error if it was damaged."""
         if name not in self._openers:
             raise ArgumentError(f"store: got {name!r}, expected one of {', '.join(self.names)}")
         with self._lock:
-            found = self._open.get(name)
-            if found is not None and _unchanged(found.store):
-                return found
+            opened = self._open.get(name)
+            if opened is not None and _unchanged(opened.store):
+                return opened
             try:
                 store = self._openers[name]()
             except StoreError as error:
-                if found is None:
+                if opened is None:
                     raise
                 raise StoreError(
                     f"store: {name} was deleted or damaged while the studio runs; choose another "
-                    f"store, or build it again and go on ({error})"
+                    f"store, or rebuild it and continue ({error})"
                 ) from error
             if len(store.shape) != 3:
                 raise ArgumentError(
@@ -103,9 +103,9 @@ class Library:
 
 
 def _unchanged(store: ImageStore) -> bool:
-    """Whether the files that are mapped are still those of the folder.
+    """Whether the store's folder still holds the files that are mapped.
 
-    A mapped file that was deleted can still be read; one that was cut short ends the process.
+    A deleted file can still be read through its mapping; a truncated one kills the process.
     """
     try:
         manifest = Manifest.read(store.path)

@@ -1,4 +1,4 @@
-"""The tab where a picture is restored: one draws the hole, or says what else it lost."""
+"""The tab that restores a picture: paint the hole, or set another kind of damage."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import cells, data_uri
 
 MOST = 8  # restorations
-SOURCES = 8  # photographs shown behind each
+SOURCES = 8  # training images shown for each restoration
 SIDE = 160
-SIZES = {"as it should be": 1, "2 times too small": 2, "3 times": 3, "4 times": 4}
+SIZES = {"full": 1, "2 times too small": 2, "3 times too small": 3, "4 times too small": 4}
 INK = "#dc2626"
 TAKE_HOLE = "(...all) => { all[2] = document.querySelector('#hole canvas').drawn(); return all; }"
 
 
 class Restorer:
-    """What the tab's controls do."""
+    """Callbacks of the tab's controls."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
 
     @readable()
     def bring(self, name: str, path: str | None) -> tuple[Image.Image, str]:
-        """A picture from a file, and under the sheet."""
+        """Read an uploaded picture and show it under the drawing canvas."""
         image = received(path)
         return image, self.under(name, image)
 
     @readable()
     def under(self, name: str, image: Image.Image | None) -> str:
-        """The picture in the store's shape, where one draws the hole."""
+        """A style that shows the picture, fitted to the store's shape, under the canvas."""
         if image is None:
             return ""
         small = cells(fitted(image, self.library.get(name).store.shape)[None], SIDE)[0]
@@ -57,7 +57,7 @@ class Restorer:
         self, name: str, image: Image.Image | None, hole: str, size: int, colours: bool,
         blur: float, n: float, noise: str,
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
-        """What :meth:`stop` sets; then a line about the restorations, and they themselves."""
+        """Restore; yield the event that :meth:`stop` sets, then a status line and the pictures."""
         with readable():
             if image is None:
                 raise ArgumentError("picture: none yet; choose a file first")
@@ -68,7 +68,7 @@ class Restorer:
                 raise ArgumentError(f"noise: got {noise!r:.20}, expected a number") from error
             opened, ink = self.library.get(name), drawn(hole)
             store = opened.store
-            if ink is not None:  # it lies over the picture as cropped
+            if ink is not None:  # it was painted over the cropped picture
                 _, height, width = store.shape
                 ink = ink.convert("L").resize((width, height), Image.Resampling.BOX)
             y, operator = known_of(
@@ -80,7 +80,7 @@ class Restorer:
             def on_step(images: int) -> None:
                 if stopped.is_set():
                     raise _StoppedError
-                opened.lock.release()  # for a step of whoever else waits
+                opened.lock.release()  # lets another session compute a step
                 time.sleep(0.001)
                 opened.lock.acquire()
 
@@ -91,73 +91,76 @@ class Restorer:
                     samples = golddiff.restore(
                         store, y[None], operator, level, n=count, attribution=True, on_step=on_step
                     )
-                    found = samples.novelty
+                    novelty = samples.novelty
             except _StoppedError:
                 yield gr.skip(), status_html("stopped"), gr.skip()
                 return
-            copies = int(found.copies.sum())
+            copies = int(novelty.copies.sum())
             copied = f"; {copies} of {count} copy a training image" if copies else ""
-            about = f"noise {level:.2g}, novelty {float(found.novelty.mean()):.2f}{copied}"
-            shown = pictures_of(samples.images, y, operator)
-            yield gr.skip(), status_html(about), _page(store, shown, samples.attribution or [])
+            about = f"noise {level:.2g}, novelty {float(novelty.novelty.mean()):.2f}{copied}"
+            pictures = pictures_of(samples.images, y, operator)
+            yield gr.skip(), status_html(about), _page(store, pictures, samples.attribution or [])
 
     def stop(self, stopped: threading.Event | None) -> None:
-        """End the restoration after its current step; :meth:`restored` says so."""
+        """Stop the restoration after its current step; :meth:`restored` updates the status."""
         if stopped is not None:
             stopped.set()
 
 
 class _StoppedError(Exception):
-    """Someone pressed Stop."""
+    """The user pressed Stop."""
 
 
 def _page(
-    store: ImageStore, shown: Mapping[str, torch.Tensor], found: Iterable[Attribution]
+    store: ImageStore, pictures: Mapping[str, torch.Tensor], attributions: Iterable[Attribution]
 ) -> str:
-    """Pictures by name, and the photographs behind each restoration."""
-    pictures = zip(shown, [cells(one[None], SIDE)[0] for one in shown.values()], strict=True)
-    body = f'<div class="sources restored">{_row(pictures)}</div>'
-    for i, one in enumerate(found):
-        rows, weights = one.top_images(SOURCES)
-        named = (
+    """HTML of the named pictures, followed by the training images behind each restoration."""
+    pixels = [cells(picture[None], SIDE)[0] for picture in pictures.values()]
+    body = f'<div class="sources restored">{_row(pictures, pixels)}</div>'
+    for i, attribution in enumerate(attributions):
+        rows, weights = attribution.top_images(SOURCES)
+        captions = (
             f"{percent(w)} {image_name(store, int(row))}"
             for row, w in zip(rows, weights, strict=True)
         )
-        behind = _row(zip(named, cells(store.images(rows), SIDE), strict=True))
-        body += f'<p>Photographs behind restoration {i + 1}:</p><div class="sources">{behind}</div>'
+        sources = _row(captions, cells(store.images(rows), SIDE))
+        body += f"<p>Training images behind restoration {i + 1}:</p>"
+        body += f'<div class="sources">{sources}</div>'
     return body
 
 
-def _row(pictures: Any) -> str:
-    return "".join(figure(pixels, caption, caption) for caption, pixels in pictures)
+def _row(captions: Iterable[str], pictures: Iterable[Any]) -> str:
+    pairs = zip(captions, pictures, strict=True)
+    return "".join(figure(pixels, caption, caption) for caption, pixels in pairs)
 
 
 def restore_tab(library: Library) -> None:
-    """The tab's controls, and what each of them calls."""
+    """Build the tab: its controls, then their events."""
     handlers, quiet = Restorer(library), {"api_visibility": "private"}
     with gr.Tab("Restore a picture", elem_id="restore"), gr.Row(equal_height=False):
         image, stopped = gr.State(None), gr.State(None)
         with gr.Column(scale=0, min_width=320):
             store = gr.Dropdown(library.names, value=library.names[0], filterable=False,
-                                label="Restore it from the images of")  # fmt: skip
+                                label="Restore from the images of")  # fmt: skip
             upload = gr.UploadButton("Choose an image file", elem_id="damaged")
             gr.HTML("Paint over what is missing:", padding=True)
             under = gr.HTML("", elem_id="under")
             sheet("hole", [INK])
             hole = gr.Textbox(visible=False)
-            size = gr.Dropdown(list(SIZES.items()), value=1, label="Its size", filterable=False)
-            colours = gr.Checkbox(False, label="It has lost its colours")
-            blur = gr.Slider(0, 4, 0, step=0.5, label="Blurred by so many pixels", buttons=[])
+            sizes = list(SIZES.items())
+            size = gr.Dropdown(sizes, value=1, label="Size of the picture", filterable=False)
+            colours = gr.Checkbox(False, label="The colours are lost")
+            blur = gr.Slider(0, 4, 0, step=0.5, label="Blur, in pixels", buttons=[])
             n = gr.Slider(1, MOST, 4, step=1, label="Restorations", buttons=[])
-            noise = gr.Textbox(label="Noise", info="white is 1, black -1; judged where empty")
+            noise = gr.Textbox(label="Noise", info="for black at -1 and white at 1; else estimated")
             with gr.Row():
                 button = gr.Button("Restore", variant="primary", elem_id="restore-it")
                 stop = gr.Button("Stop", elem_id="stop-restoring", min_width=80, scale=0)
         with gr.Column(scale=1, min_width=320, elem_id="restored"):
-            status, out = gr.HTML(status_html("bring a picture, paint its hole")), gr.HTML("")
+            status, out = gr.HTML(status_html("choose an image, paint its hole")), gr.HTML("")
     upload.upload(handlers.bring, [store, upload], [image, under], **quiet)
     store.change(handlers.under, [store, image], under, **quiet)
-    asked = [store, image, hole, size, colours, blur, n, noise]
-    button.click(handlers.restored, asked, [stopped, status, out], js=TAKE_HOLE,
+    settings = [store, image, hole, size, colours, blur, n, noise]
+    button.click(handlers.restored, settings, [stopped, status, out], js=TAKE_HOLE,
                  scroll_to_output=True, **quiet)  # fmt: skip
     stop.click(handlers.stop, stopped, None, **quiet)

@@ -1,4 +1,4 @@
-"""One run: every chosen method from the same noise, a step at a time."""
+"""One run: all selected methods denoise the same start, one step at a time."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ from golddiff.system.errors import ArgumentError
 
 MOST_STEPS = 100
 MOST_IMAGES = 4
-# Every step of every method is kept for scrubbing; with 4-byte floats this is half a gigabyte.
+# Every step of every method is kept for the step slider; as float32 this is half a gigabyte.
 MOST_VALUES = 2**27
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was asked for."""
+    """Settings of a run."""
 
-    store: str  # its name in the library
-    methods: tuple[str, ...]  # names, in the order shown
-    variant: str = "released"  # of the golden subsets' schedule, "released" or "text"
-    novelty: float = NOVELTY  # of the pictures of the method ``recommended``, 0 to 1
+    store: str  # name in the library
+    methods: tuple[str, ...]  # names, in display order
+    variant: str = "released"  # schedule of golden subsets, "released" or "text"
+    novelty: float = NOVELTY  # setting of the method ``recommended``, 0 to 1
     sampler: str = "ddim"  # "ddim" or "heun"
-    # steps, seed, n: of the sampler; n images a method
     steps: int = 10
     seed: int = 0
-    n: int = 1
+    n: int = 1  # images per method
     label: int | None = None  # class index, or None for all
-    # Noise level added to an image that the run starts from; None: pure noise
+    # Noise level added to the start image; None: the run starts from pure noise
     start: float | None = None
 
 
@@ -51,26 +50,26 @@ class Selection:
     x: int
 
 
-# By method, (noise level, effective number of images behind one pixel) at each step
+# For each method, (noise level, effective number of images behind one pixel) at each step
 Curves = dict[str, list[tuple[float, float]]]
 
 
 @dataclass
 class Run:
-    """A run of one session and what it has made so far; only :meth:`advance` adds to it."""
+    """A run of one session with its results so far, which only :meth:`advance` extends."""
 
     settings: Settings
     opened: OpenStore
     denoisers: dict[str, Denoiser]  # by method
-    sigmas: list[float]  # of each step
-    x_init: torch.Tensor  # (n, *shape) what all start from, see golddiff.samplers.steps
-    start: torch.Tensor  # (n, *shape) the same for showing: the noise, or the noisy image
-    # states, seconds: of the steps done, by method
+    sigmas: list[float]  # noise level of each step
+    x_init: torch.Tensor  # (n, *shape) common start, see golddiff.samplers.steps
+    start: torch.Tensor  # (n, *shape) the start for display: noise, or the noisy image
+    # By method, the states and seconds of the finished steps
     states: dict[str, list[State]] = field(init=False)
     seconds: dict[str, list[float]] = field(init=False)
-    # Of the pixels chosen, by the pixel and the steps done then
+    # Cached curves, by pixel and number of finished steps
     curves: dict[tuple[Selection, int], Curves] = field(default_factory=dict)
-    stopped: threading.Event = field(default_factory=threading.Event)  # ends it after a step
+    stopped: threading.Event = field(default_factory=threading.Event)  # set to stop the run
 
     def __post_init__(self) -> None:
         self.states = {name: [] for name in self.denoisers}
@@ -78,11 +77,11 @@ class Run:
 
     @property
     def steps_done(self) -> int:
-        """Steps that every method has done."""
+        """Number of steps that every method has finished."""
         return min(len(done) for done in self.states.values())
 
     def advance(self) -> Iterator[str]:
-        """Do one step of one method at a time, until stopped; yields the method after each."""
+        """Run one step of one method at a time until stopped; yield the method after each."""
         s = self.settings
         steppers = {
             name: steps(denoiser, self.x_init, self.sigmas, s.sampler, s.label)
@@ -100,12 +99,12 @@ class Run:
                 yield name
 
     def state(self, method: str, step: int) -> State | None:
-        """The state of a step, or the last before it that is done; None before the first."""
+        """The method's state at a step, or its last finished one before; None if there is none."""
         done = self.states[method][: step + 1]
         return done[-1] if done else None
 
     def budgets(self) -> list[tuple[int, int]] | None:
-        """(m, k) of the golden subsets at each step; None where no method has them."""
+        """(m, k) of the golden subsets at each step; None if no method uses them."""
         for denoiser in self.denoisers.values():
             if isinstance(denoiser, GoldDiff):
                 count = len(self.opened.store.rows_of(self.settings.label))
@@ -114,10 +113,10 @@ class Run:
 
 
 def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -> Run:
-    """Check the settings and make everything ready for the first step, from noise or an image."""
+    """Check the settings and create a run that starts from noise or from a noisy image."""
     s, store = settings, opened.store
     if not s.methods:
-        raise ArgumentError("methods: none is ticked; tick at least one")
+        raise ArgumentError("methods: got none, expected at least one")
     for method in s.methods:
         if method not in SHOWN:
             raise ArgumentError(f"methods: got {method!r}, expected some of {', '.join(SHOWN)}")
@@ -129,8 +128,8 @@ def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -
     most = MOST_VALUES // (2 * len(s.methods) * s.n * store.d)
     if s.steps > most:
         raise ArgumentError(
-            f"steps: got {s.steps}, expected at most {most} with images of {store.d:,} values, "
-            f"{s.n} of them and {len(s.methods)} methods: every step is kept for scrubbing"
+            f"steps: got {s.steps}, expected at most {most} with {s.n} images of {store.d:,} "
+            f"values and {len(s.methods)} methods: every step is kept for the slider"
         )
     store.rows_of(s.label)
     sigmas = noise_levels(s.steps, s.sampler, s.start)

@@ -1,4 +1,4 @@
-"""What the studio answers to, and what its page may ask for: this machine, and nothing else."""
+"""Restrict the requests that the studio accepts, and the hosts that its page may contact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import trim
 
-# The browser itself then refuses to ask any other host for anything.
+# Content security policy: the browser blocks requests of the page to any other host.
 POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -38,8 +38,8 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-# What the page posts, and how many bytes; gradio answers to more, which is not asked for here.
-# Of an upload twice what it may have: a little too much gets a message that says so.
+# Paths that the page posts to, with the largest body; gradio's other endpoints are blocked.
+# Uploads get twice their real limit, so that slightly larger files get a readable message.
 UPLOAD = "/gradio_api/upload"
 POSTS = {
     UPLOAD: 80_000_000,
@@ -47,12 +47,12 @@ POSTS = {
     "/gradio_api/cancel": 10_000,
     "/gradio_api/reset": 10_000,
 }
-# Of files on disk, and of requests that are on their way.
+# Limit for files on disk, and for requests in flight
 MOST_BYTES = 400_000_000
 
 
 def keep_files_local(components: Iterable[Any]) -> None:
-    """Let no control take a file from another host, which gradio would fetch; changed in place."""
+    """Patch components in place to reject URLs as files, which gradio would download."""
     for component in components:
         fetch = getattr(component, "async_move_resource_to_block_cache", None)
         if fetch is not None:
@@ -61,12 +61,12 @@ def keep_files_local(components: Iterable[Any]) -> None:
 
 async def _local_only(fetch: Callable[[Any], Awaitable[Any]], path: Any) -> Any:
     if "://" in str(path):
-        raise ArgumentError("upload: got an address, expected a file of this computer")
+        raise ArgumentError("upload: got a URL, expected a file on this computer")
     return await fetch(path)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name means this machine only."""
+    """Whether an address or host name is a loopback address."""
     if host == "localhost":
         return True
     try:
@@ -76,75 +76,76 @@ def is_loopback(host: str) -> bool:
 
 
 class OnlyThisPage:
-    """ASGI middleware: who may ask for what, and the content policy on every answer.
+    """ASGI middleware that filters requests and adds the content policy to every response.
 
-    A page elsewhere can send this one requests, though it cannot read the answers: so nothing is
-    taken that changes something, unless this page sent it.
+    Any website can send requests to this server, though it cannot read the responses. So requests
+    that may change something are accepted only from the studio's own page.
 
     Args:
-        app: what answers.
-        local: refuse requests that name another host. A page elsewhere whose name was pointed at
-            127.0.0.1 would otherwise be taken for this one by the browser.
-        folder: where uploads and pictures of runs are; the oldest make room for new ones.
+        app: the wrapped application.
+        local: reject requests for another host name, which prevents DNS rebinding (another site
+            resolves its name to 127.0.0.1 and then counts as the same origin).
+        folder: folder of uploads and pictures of runs; the oldest are deleted to limit its size.
     """
 
     def __init__(self, app: ASGIApp, local: bool, folder: Path) -> None:
         self.app, self.local, self.folder = app, local, folder
-        self._coming = 0  # bytes of requests that are on their way
+        self._in_flight = 0  # bytes of requests in flight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refused = self._refused(scope, headers)
-        if refused is not None:
-            status, text = refused
+        rejection = self._rejection(scope, headers)
+        if rejection is not None:
+            status, text = rejection
             await PlainTextResponse(f"{text}\n", status)(scope, receive, send)
             return
-        with self._room(scope, headers):
+        with self._reserved(scope, headers):
             await self.app(scope, receive, partial(_with_policy, send))
 
-    def _refused(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
-        """The status and the reason, or None."""
+    def _rejection(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """Status and reason if the request is rejected, else None."""
         host = headers.get("host", "")
         try:
             name = urlsplit(f"//{host}").hostname
             sender = urlsplit(headers.get("origin", f"//{host}")).netloc
         except ValueError:
-            return 400, "A host or an origin is no address."
+            return 400, "The host or origin is not a valid address."
         if self.local and not is_loopback(name or ""):
             return 403, (
-                "The studio answers on this machine only: open it as http://127.0.0.1 or localhost."
+                "The studio is for this machine only: open it as http://127.0.0.1 or localhost."
             )
         if scope["method"] in ("GET", "HEAD"):
             return None
         most = POSTS.get(scope["path"].rstrip("/"))
         if scope["method"] != "POST" or most is None:
-            return 404, "Nothing here takes that."
+            return 404, "Not found."
         site = headers.get("sec-fetch-site", "same-origin")
         if site not in ("same-origin", "none") or sender != host:
-            return 403, "Only the studio's own page may send anything."
+            return 403, "Only the studio's own page may send requests."
         size = headers.get("content-length", "")
         if not (size.isascii() and size.isdigit()):
-            return 411, "A request needs its length."
+            return 411, "The request needs a content-length."
         if int(size) > most:
             return 413, f"The request has {int(size):,} bytes, expected at most {most:,}."
-        if self._coming + int(size) > MOST_BYTES:
-            return 503, "Too much is being uploaded; try again soon."
+        if self._in_flight + int(size) > MOST_BYTES:
+            return 503, "Too many uploads at once; try again soon."
         return None
 
     @contextmanager
-    def _room(self, scope: Scope, headers: Headers) -> Iterator[None]:
+    def _reserved(self, scope: Scope, headers: Headers) -> Iterator[None]:
+        """Count a POST as in flight, and delete old files to make room for it."""
         size = int(headers["content-length"]) if scope["method"] == "POST" else 0
-        self._coming += size
+        self._in_flight += size
         try:
             if scope["method"] == "POST":
                 trim(self.folder, MOST_BYTES - size)
             yield
         finally:
-            self._coming -= size
+            self._in_flight -= size
 
 
 async def _with_policy(send: Send, message: Message) -> None:

@@ -1,8 +1,8 @@
-// A sheet to draw on, in the page alone: the picture goes to the studio when its button is pressed.
+// A drawing canvas. The drawing stays in the page until a button sends it to the studio.
 const sheet = element.querySelector("canvas"), pen = sheet.getContext("2d");
 let ink = element.querySelector("[data-ink]").dataset.ink, drawing = false;
 const wipe = () => pen.clearRect(0, 0, sheet.width, sheet.height);
-// What is sent: the ink on black, whatever picture lies under the sheet.
+// The drawing that is sent: ink on black, without the picture under the canvas.
 sheet.drawn = () => {
   const copy = sheet.cloneNode(), flat = copy.getContext("2d");
   flat.fillRect(0, 0, copy.width, copy.height);

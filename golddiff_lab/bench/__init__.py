@@ -1,1 +1,1 @@
-"""``golddiff bench step`` and ``golddiff bench scaling``: methods and peers, timed by turns."""
+"""``golddiff bench step`` and ``golddiff bench scaling``: time methods and peers in turn."""

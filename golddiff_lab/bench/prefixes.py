@@ -1,4 +1,4 @@
-"""Stores of several sizes, the smaller ones the first images of the largest."""
+"""Stores of several sizes, where each smaller store is a prefix of the largest."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from golddiff_lab.given import given_store
 
 
 def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
-    """The stores of a job, the smallest first; what is not there is built in the cache folder.
+    """The stores of a job, the smallest first; missing ones are built in the cache folder.
 
-    All have the factor, and so the masks, of the largest: only the number of images differs.
+    All use the factor of the largest, and so the same masks; only the number of images differs.
 
     Raises:
-        ArgumentError: fewer images than asked for.
-        GoldDiffError: as building a store.
+        ArgumentError: the data has fewer images than the largest size.
+        GoldDiffError: a store cannot be built.
     """
     *fewer, most = job.counts
     largest = given_store(job.data, SourceOptions(limit=most), say)
@@ -35,7 +35,7 @@ def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
 
 
 def _first(store: ImageStore, n: int) -> ImageStore:
-    """The first n images as a store of its own; all of them are the store itself."""
+    """A store of the first n images; the store itself if n is all of them."""
     if n > store.n:
         raise ArgumentError(f"sizes: got {n:,}, but {store.path} has only {store.n:,} images")
     if n == store.n:

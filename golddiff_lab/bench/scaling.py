@@ -1,4 +1,4 @@
-"""Every size and method of a scaling run, each measured once, kept, and not measured again."""
+"""Measure every size and method of a scaling run; results are cached on disk."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Watch = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A whole run.
+    """The results of a scaling run.
 
     Attributes:
-        stores: the smallest first.
-        machine: its rates now.
-        cells: by (n, method): ``levels`` as :func:`golddiff_lab.race.level_rows`, ``run``: seconds
-            an image of a whole run, ``memory`` of the process.
-        references: the full scan that a method's errors are to.
-        folder: where all of it is kept.
+        stores: the stores, smallest first.
+        machine: rates of this machine, measured after the run.
+        cells: by (n, method): ``levels`` from :func:`golddiff_lab.race.level_rows`, ``run``, the
+            seconds per image of a whole run, and ``memory`` of the process.
+        references: by method, the full scan that its errors refer to.
+        folder: the cache folder of the cells.
     """
 
     stores: list[ImageStore]
@@ -49,10 +49,10 @@ class Outcome:
 
 
 def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
-    """Measure what is not known yet of ``job``; ``watch`` is told what is done now.
+    """Measure the cells of ``job`` that are not cached; ``watch`` is called with progress messages.
 
     Raises:
-        GoldDiffError: bad input; a method that fails.
+        GoldDiffError: invalid input, or a method that fails.
     """
     job.check()
     use_threads(job.threads)
@@ -65,11 +65,11 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
         for method in job.methods
     }
     watch("queries")
-    passes = create(job.passing, stores[0], seed=job.seed)
-    batches = mixed(stores[0], passes, job.sigmas, job.batch, job.seed)
+    denoiser = create(job.passing, stores[0], seed=job.seed)
+    batches = mixed(stores[0], denoiser, job.sigmas, job.batch, job.seed)
     levels = list(zip(job.sigmas, batches, strict=True))
     cells = Cells(cache_folder() / "scaling" / "cells")
-    found: dict[tuple[int, str], Result] = {}
+    results: dict[tuple[int, str], Result] = {}
     for store in stores:
         for method in job.methods:
             reference = references[store.n, method]
@@ -84,15 +84,15 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
             def compute(spec: SideSpec = spec, reference: Estimator = reference) -> Result:
                 return _measured(job, spec, levels, reference, watch)
 
-            found[store.n, method] = cells.get(key, compute)
+            results[store.n, method] = cells.get(key, compute)
     texts = {method: truth.text_of(references[stores[-1].n, method]) for method in job.methods}
-    return Outcome(stores, measure(), found, texts, cells.folder)
+    return Outcome(stores, measure(), results, texts, cells.folder)
 
 
 def _key(
     job: ScalingJob, store: ImageStore, smallest: ImageStore, spec: SideSpec, reference: str
 ) -> Key:
-    """All that a cell depends on."""
+    """The cache key of a cell: everything that it depends on."""
     return {
         "kind": "scaling",
         "code": truth.code(("",)),
@@ -111,24 +111,24 @@ def _key(
 def _measured(
     job: ScalingJob, spec: SideSpec, levels: list[truth.Level], reference: Estimator, watch: Watch
 ) -> Result:
-    """A cell, in a process of its own: its memory is its own."""
-    where = f"{reference.store.n:,} images, {spec.name}"
-    watch(f"{where}: full scans, unless kept")
-    few = [(sigma, x[: job.truth_queries]) for sigma, x in levels]
+    """Measure a cell in its own process, whose memory is measured too."""
+    title = f"{reference.store.n:,} images, {spec.name}"
+    watch(f"{title}: full scans, unless cached")
+    truth_levels = [(sigma, x[: job.truth_queries]) for sigma, x in levels]
     scans = truth.full_scans(
-        reference, few, job.truth_seconds,
-        lambda done, images: watch(f"{where}: full scans, {done:,} of {images:,} images"),
+        reference, truth_levels, job.truth_seconds,
+        lambda done, images: watch(f"{title}: full scans, {done:,} of {images:,} images"),
     )  # fmt: skip
     rows: list[dict[str, Any]] = []
     with started([spec]) as sides:
         (side,) = sides
         for (sigma, x), exact in zip(levels, scans, strict=True):
-            watch(f"{where}: sigma {sigma:.3g}")
+            watch(f"{title}: sigma {sigma:.3g}")
             rows += level_rows(sides, sigma, x, {spec.name: exact}, job.repeats, job.seconds)
-        watch(f"{where}: a whole run")
-        whole = side.ask("run", job.batch, STEPS, job.seed)
-        run = {"seconds": whole.seconds / job.batch,
-               "processor_seconds": whole.processor / job.batch}  # fmt: skip
+        watch(f"{title}: a whole run")
+        timed = side.ask("run", job.batch, STEPS, job.seed)
+        run = {"seconds": timed.seconds / job.batch,
+               "processor_seconds": timed.processor / job.batch}  # fmt: skip
         memory = side.ask("memory")
     return {
         "n": reference.store.n, "method": spec.name, "levels": rows, "run": run, "memory": memory,

@@ -1,4 +1,4 @@
-"""The options of ``golddiff bench scaling``, and what can be told of them before any work."""
+"""The options of ``golddiff bench scaling`` and their checks."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from golddiff.system.files import PICTURES, check_writable
 from golddiff_lab.arguments import STEPS, at_least, split_names
 
 COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")
-# Where no method needs the masks, neither does the run that queries come from.
+# Methods without masks; if only these are measured, the queries come from one of them too.
 WITHOUT_MASKS = frozenset({"optimal", "golddiff-optimal", "adaptive-optimal"})
 
 
 @dataclass(frozen=True)
 class ScalingJob:
-    """What to measure."""
+    """Options of ``golddiff bench scaling``."""
 
     data: str = option(
-        "A store (golddiff bench enlarge makes large ones), or what golddiff index takes, of at "
-        "least the largest size: the smaller sets are its first images."
+        "A store (golddiff bench enlarge builds large ones), or any source that golddiff index "
+        "accepts, with at least the largest size; smaller sets are its first images."
     )
-    sizes: str = option("Numbers of images, with commas between.", "10000,100000,1280000")
+    sizes: str = option("Numbers of images, comma-separated.", "10000,100000,1280000")
     method: list[str] | None = option(
-        f"Methods, repeated or with commas; default {', '.join(COMPARED)}.", None
+        f"Methods, repeated or comma-separated; default {', '.join(COMPARED)}.", None
     )
     batch: int = option(
         "Images of one step and of the whole run.", 16, names=("--batch-size", "--batch")
     )
-    repeats: int = option("Timed steps a level.", 3)
-    seconds: float = option("The timed steps of a level end when they took so long.", 20.0)
-    truth_queries: int = option("Queries that errors are measured at; 0 for no errors.", 4)
+    repeats: int = option("Timed steps per level.", 3)
+    seconds: float = option("Time limit for the timed steps of a level, in seconds.", 20.0)
+    truth_queries: int = option("Queries at which errors are measured; 0 for no errors.", 4)
     truth_seconds: float = option(
-        "Time the full scans of a size and estimator may take, about.", 1200.0
+        "Approximate time limit for the full scans of a size and estimator, in seconds.", 1200.0
     )
     memory_limit: float = option("Bytes of a store's files that may be resident at a time.", 2e9)
-    seed: int = option("Of noise, held-out images and random picks.", 0)
+    seed: int = option("Seed of noise, held-out images and random choices.", 0)
     threads: Threads = None
-    fresh: bool = option("Measure again what an earlier run has measured.", False)
+    fresh: bool = option("Ignore cached results of earlier runs.", False)
     settings: MethodSettings = field(default_factory=MethodSettings)
-    plot: Path | None = option("Draw it to this file (.png, .jpg, .webp).", None)
+    plot: Path | None = option("Draw the results to this file (.png, .jpg, .webp).", None)
     json: JsonPath = None
 
     def check(self) -> None:
-        """Everything that can be told without opening the data.
+        """Check everything that does not depend on the data.
 
         Raises:
-            ArgumentError: names the argument.
+            ArgumentError: an invalid argument.
         """
         from golddiff.system.arguments import check_positive  # imports slowly
 
@@ -69,17 +69,17 @@ class ScalingJob:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of images, ascending."""
+        """Numbers of images in ascending order."""
         return tuple(sorted(parse_whole_numbers("sizes", self.sizes)))
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods' names."""
+        """Names of the methods."""
         return split_names(self.method or COMPARED)
 
     @property
     def masked(self) -> bool:
-        """Whether any of them needs masks."""
+        """Whether any method needs masks."""
         return not WITHOUT_MASKS.issuperset(self.methods)
 
     @property
@@ -91,5 +91,5 @@ class ScalingJob:
 
     @property
     def passing(self) -> str:
-        """The method whose run queries are taken from."""
+        """The method whose run supplies half of the queries."""
         return "golddiff-pca" if self.masked else "golddiff-optimal"

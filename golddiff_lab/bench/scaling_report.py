@@ -1,4 +1,4 @@
-"""A scaling run as tables and plots for people, and as figures for programs."""
+"""Report a scaling run as tables, plots and JSON."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from golddiff_lab.fit import exponent, ratio
 from golddiff_lab.tables import markdown_table, number
 
 NOTES = """\
-ms        milliseconds per image and step, by number of images; masks were made before
-exponent  p of time ~ n^p, by least squares over all sizes (log against log); cpu: of the processor
-          time of all threads, to which other work on the machine adds nothing
-ratio     time at the largest size over that at the smallest
+ms        milliseconds per image and step, by number of images; masks were computed before
+exponent  p of time ~ n^p, a least-squares fit of log time against log n over all sizes; cpu: from
+          the CPU time of all threads, which excludes other programs
+ratio     time at the largest size divided by time at the smallest
 RMSE      to the full scan of the same estimator over the same images, at up to {queries} queries;
-          -: the scan would take longer than --truth-seconds allows
-weighed   training images that one query's support holds, at the largest size
+          -: the scan would take longer than --truth-seconds
+weighed   training images in one query's support, at the largest size
 run       a whole 10-step run, ms per image
-queries   by turns points that a 10-step DDIM run of {passing} over the {n:,} images passes,
-          and held-out images (new crops, flips and colours of images of the set) with noise
-peak      the most resident in a process of its own, anonymous and of mapped files apart, with
-          stores opened with memory_limit {limit}
+queries   alternately states of a 10-step DDIM run of {passing} over the {n:,} images, and noisy
+          held-out images (new crops, flips and colours of training images)
+peak      peak resident memory of each process, with anonymous memory and mapped files shown
+          separately; stores are opened with memory_limit {limit}
 kept in   {folder}"""
 
 
 def lines(job: ScalingJob, outcome: Outcome) -> list[str]:
-    """The machine, the tables, and what they hold."""
+    """The report: machine, tables, and notes that explain them."""
     notes = NOTES.format(
         queries=min(job.truth_queries, job.batch), passing=job.passing, n=outcome.stores[0].n,
         limit=byte_size(int(job.memory_limit)), folder=outcome.folder,
@@ -48,7 +48,7 @@ def lines(job: ScalingJob, outcome: Outcome) -> list[str]:
 
 
 def _levels_table(job: ScalingJob, outcome: Outcome) -> list[str]:
-    """A row for each noise level and method, then the whole run."""
+    """One row per noise level and method, then rows of the whole run."""
     rows = []
     for i, sigma in enumerate([*job.sigmas, None]):
         for method in job.methods:
@@ -131,7 +131,7 @@ def figures(job: ScalingJob, outcome: Outcome) -> dict[str, Any]:
 
 
 def panels(job: ScalingJob, outcome: Outcome) -> list[Panel]:
-    """Time of all steps and of three of them, memory and error against the number of images."""
+    """Plots against the number of images: time of all and of three steps, memory, and error."""
 
     def panel(title: str, ylabel: str, cost: Callable[[Result], float | None]) -> Panel:
         series = [
@@ -145,13 +145,13 @@ def panels(job: ScalingJob, outcome: Outcome) -> list[Panel]:
         return panel(title, "s per image", lambda cell: float(cell["levels"][i]["seconds"]))
 
     last = len(job.sigmas) - 1
-    made = [
+    all_panels = [
         panel("all ten steps", "s per image", _sum),
         *map(step, (0, last // 2, last)),
         panel("peak resident", "MB", lambda cell: float(cell["memory"]["peak"]) / 1e6),
         panel("error to the full scan", "RMSE, mean over levels", _error),
     ]
-    return [p for p in made if any(v is not None for line in p.series for v in line.y)]
+    return [p for p in all_panels if any(v is not None for line in p.series for v in line.y)]
 
 
 def _of(outcome: Outcome, method: str) -> list[Result]:
@@ -168,6 +168,6 @@ def _sum(cell: Result) -> float:
 
 
 def _error(cell: Result) -> float | None:
-    known = [level["rmse"] for level in cell["levels"]]
-    # A mean over some of the levels would compare unlike things; 0 has no logarithm.
-    return sum(known) / len(known) if None not in known and sum(known) > 0 else None
+    errors = [level["rmse"] for level in cell["levels"]]
+    # Means over different sets of levels cannot be compared; 0 has no logarithm.
+    return sum(errors) / len(errors) if None not in errors and sum(errors) > 0 else None

@@ -1,4 +1,4 @@
-"""One denoising step of several sides at every noise level: the work of ``golddiff bench step``."""
+"""Race one denoising step of several sides at every noise level, for ``golddiff bench step``."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ Watch = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A whole race.
+    """The results of a race.
 
     Attributes:
-        store: what was raced over.
-        machine: its rates, the higher of those before and after the race.
-        rows: a row a level and side, as :func:`golddiff_lab.race.level_rows`, with
-            ``same_maths_difference``: the largest between a peer and ours where the maths is one.
-        references: for each side, the full scan that its error is taken to.
-        memory: for each side, bytes; see :meth:`golddiff_lab.running.RunningSide.memory`.
-        checked: for each peer, what its output and ours were compared over.
+        store: the training set.
+        machine: rates of the machine, the higher of those before and after the race.
+        rows: one row per level and side from :func:`golddiff_lab.race.level_rows`, with
+            ``same_maths_difference``: largest difference between a peer and our equivalent.
+        references: by side, the full scan that its error refers to.
+        memory: by side, bytes; see :meth:`golddiff_lab.running.RunningSide.memory`.
+        checked: by peer, a description of the equivalent computation.
     """
 
     store: ImageStore
@@ -49,10 +49,10 @@ class Outcome:
 
 
 def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
-    """Race the sides of ``job``; ``watch`` is told what is done now.
+    """Race the sides of ``job``; ``watch`` is called with progress messages.
 
     Raises:
-        GoldDiffError: bad input; a side that fails.
+        GoldDiffError: invalid input, or a side that fails.
     """
     job.check()
     use_threads(job.threads)
@@ -64,7 +64,7 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
         watch("queries")
         batches = queries(job.queries_from, store, job.sigmas, job.batch, job.seed)
         levels = list(zip(job.sigmas, batches, strict=True))
-        watch("full scans, unless kept")
+        watch("full scans, unless cached")
         truths = _truths(job, references, levels)
         rows: list[Row] = []
         with started(specs) as sides:
@@ -73,8 +73,8 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
                 exact = {name: scans[i] for name, scans in truths.items()}
                 rows += level_rows(sides, sigma, x, exact, job.repeats, job.seconds)
             memory = {side.name: side.ask("memory") for side in sides}
-            # After the race, so that it costs no side memory.
-            watch("peers and ours, the same maths")
+            # Memory was read above, so that this check does not add to it.
+            watch("peers and our equivalents")
             checked: dict[str, str] = {}
             for row, (x, side) in zip(rows, product(batches, sides), strict=True):
                 answer = side.ask("check", x.numpy(), row["sigma"])
@@ -87,7 +87,7 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
 
 @contextlib.contextmanager
 def opened(path: Path, limit: int | None) -> Iterator[ImageStore]:
-    """The store of a folder, or of its first images in a temporary folder."""
+    """Open a store, or build one of its first ``limit`` images in a temporary folder."""
     store = ImageStore.open(path)
     if limit is None or limit >= store.n:
         yield store
@@ -97,10 +97,10 @@ def opened(path: Path, limit: int | None) -> Iterator[ImageStore]:
 
 
 def _specs(job: StepJob, store: ImageStore) -> list[SideSpec]:
-    """The sides; whether they can run over this store is told here, before any work.
+    """Specifications of the sides, after checking that peers can run over this store.
 
     Raises:
-        ArgumentError: a store or settings that a peer has no counterpart of.
+        ArgumentError: a store or settings that a peer does not support.
     """
     settings, threads = job.settings, torch.get_num_threads()
     common = SideSpec("", store.path, settings=settings, seed=job.seed, threads=threads)
@@ -121,12 +121,10 @@ def _reference(spec: SideSpec, store: ImageStore) -> Estimator:
 def _truths(
     job: StepJob, references: dict[str, Estimator], levels: list[tuple[float, torch.Tensor]]
 ) -> dict[str, list[torch.Tensor]]:
-    """The full scan of every side at every level; sides with the same one share it."""
+    """The full scan of every side at every level; sides with equal references share it."""
     if job.compared == 0:
         return {}
-    few = [(sigma, x[: job.compared]) for sigma, x in levels]
-    each = {text_of(reference): reference for reference in references.values()}
-    made = {
-        text: full_scans(reference, few, use_cache=job.cache) for text, reference in each.items()
-    }
-    return {name: made[text_of(reference)] for name, reference in references.items()}
+    queries = [(sigma, x[: job.compared]) for sigma, x in levels]
+    distinct = {text_of(reference): reference for reference in references.values()}
+    scans = {k: full_scans(ref, queries, use_cache=job.cache) for k, ref in distinct.items()}
+    return {name: scans[text_of(reference)] for name, reference in references.items()}

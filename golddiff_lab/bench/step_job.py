@@ -1,4 +1,4 @@
-"""The options of ``golddiff bench step``, and what can be told of them before any work."""
+"""The options of ``golddiff bench step`` and their checks."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import STEPS, at_least, split_names
 from golddiff_lab.peers import PEERS, recognise
 
-MOST_NOISE = 1e6  # of a level; a query of 1e16 is no longer a float32 number squared
+MOST_NOISE = 1e6  # largest noise level, far below where float32 squares lose meaning
 OF_PEERS = ("mask_threshold", "variant", "k_min", "k_max", "patch_size", "boundary")
 
 
 @dataclass(frozen=True)
 class StepJob:
-    """What to race."""
+    """Options of ``golddiff bench step``."""
 
-    store: Path = argument("A folder that golddiff index made.")
+    store: Path = argument("A folder that golddiff index built.")
     method: list[str] | None = option(
-        f"{', '.join(METHODS)}; repeated or with commas. Default golddiff-pca.", None
+        f"{', '.join(METHODS)}; repeated or comma-separated. Default golddiff-pca.", None
     )
     peer: list[str] | None = option(
-        "A checkout of another's code, told by its content (shangxinyi/GoldDiff, "
+        "A checkout of another implementation, recognised by its files (shangxinyi/GoldDiff, "
         "analytic-diffusion-studio, convolutional_diffusion, pspc), or 'faiss'. Its code is run. "
         "May be repeated.",
         None,
     )
     against: str | None = option(
-        "The side that ratios are taken to; default: the first peer, or method.", None
+        "The side that others are compared with; default: the first peer, or else method.", None
     )
     batch: int = option("Images of one step.", 4, names=("--batch-size", "--batch"))
-    repeats: int = option("Timed steps a level, after one to warm up.", 5)
-    seconds: float = option("A side's timed steps of a level end when they took so long.", 60.0)
+    repeats: int = option("Timed steps per level, after a warm-up step.", 5)
+    seconds: float = option("Time limit for a side's timed steps of a level, in seconds.", 60.0)
     levels: tuple[float, ...] | None = option(
-        "Noise levels, with commas between; default: the ten of 10-step DDIM (three digits of one "
-        "of those are enough).",
+        "Noise levels, comma-separated; default: the ten of 10-step DDIM (three digits select one "
+        "of these).",
         None,
     )
     queries_from: str = option(
-        "trajectory (a sampling run's own points) or noised (training images).", "trajectory"
+        "trajectory (states of a sampling run) or noised (noisy training images).", "trajectory"
     )
     truth: bool = option("Errors against the full scan.", True, names=("--truth/--no-truth",))
-    truth_queries: int = option("Queries that errors are measured at.", 4)
+    truth_queries: int = option("Queries at which errors are measured.", 4)
     cache: bool = option("Keep full scans in $GOLDDIFF_CACHE.", True, names=("--cache/--no-cache",))
     memory: bool = option(
         "Peak memory of each side's process.", False, names=("--memory/--no-memory",)
     )
-    limit: int | None = option("Use the first so many images only.", None)
-    seed: int = option("Of the noise and the random picks.", 0)
+    limit: int | None = option("Use only the first images, this many.", None)
+    seed: int = option("Seed of noise and random choices.", 0)
     threads: Threads = None
-    verbose: bool = option("Say what each side does at each level.", False)
+    verbose: bool = option("Describe what each side does at each level.", False)
     settings: MethodSettings = field(default_factory=MethodSettings)
     json: JsonPath = None
 
     def check(self) -> None:
-        """Everything that can be told without opening the store.
+        """Check everything that does not depend on the store.
 
         Raises:
-            ArgumentError: names the argument.
+            ArgumentError: an invalid argument.
         """
         from golddiff.system.arguments import check_positive  # imports slowly
 
@@ -92,12 +92,12 @@ class StepJob:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods' names."""
+        """Names of the methods."""
         return split_names(self.method or ["golddiff-pca"])
 
     @property
     def sigmas(self) -> list[float]:
-        """The noise levels raced; one that is one of DDIM's to three digits is that one."""
+        """The noise levels; one that agrees with a DDIM level to three digits is replaced by it."""
         from golddiff.noise import ddim_sigmas
 
         steps = ddim_sigmas(STEPS)
@@ -111,15 +111,15 @@ class StepJob:
 
     @property
     def named(self) -> list[str]:
-        """The names of the sides, in turn: methods, then peers."""
+        """Names of the sides in order: methods, then peers."""
         return [*self.methods, *(recognise(peer)[0] for peer in self.peer or ())]
 
     @property
     def compared(self) -> int:
-        """How many of the queries errors are measured at; 0 for no errors."""
+        """Number of queries at which errors are measured; 0 for no errors."""
         return min(self.truth_queries, self.batch) if self.truth else 0
 
     @property
     def reference(self) -> str:
-        """The side that ratios are taken to."""
+        """Name of the side that the others are compared with."""
         return self.against or self.named[len(self.methods) if self.peer else 0]

@@ -1,4 +1,4 @@
-"""A race as a table for people and as figures for programs."""
+"""Report a race as tables and JSON."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from golddiff_lab.tables import markdown_table, number
 from golddiff_lab.truth import describe, text_of
 
 COLUMNS = """\
-ms        milliseconds per image and step: the median step after one to warm up, over the batch
-ratio     the time of {against} over this side's: above 1, this side is faster
+ms        milliseconds per image and step: the median step after a warm-up, divided by the batch
+ratio     the time of {against} divided by this side's; above 1, this side is faster
 RMSE      to the full scan of the same estimator ({truth})
           at {queries} of the queries; values lie in [-1, 1]
-95 %      that of 95 in 100 of these queries is at most so much, each query by itself
-GFLOP     that time's worth of this machine's float32 matrix products: comparable between machines
-same      largest difference from ours where the maths is the same: {same}"""
+95 %      the 95th percentile of these queries' RMSEs
+GFLOP     float32 matrix-product operations this machine does in that time, to compare machines
+same      largest difference from our equivalent computation: {same}"""
 
 
 def machine_line(rates: Rates) -> str:
-    """The machine's rates, in one line."""
+    """The machine's rates as one line of text."""
     return (
         f"machine, {rates.threads} threads: float32 matrix products {rates.matrix / 1e9:.0f} "
         f"GFLOP/s; copy {rates.copy / 1e9:.1f} GB/s"
@@ -67,7 +67,7 @@ def figures(job: StepJob, outcome: Outcome) -> dict[str, Any]:
 
 
 def levels_table(figures: dict[str, Any]) -> list[str]:
-    """A row for each noise level and side, then the means over the levels."""
+    """One row per noise level and side, then the means over the levels."""
     levels = [(f"{level['sigma']:.3g}", level["sides"]) for level in figures["levels"]]
     rows = [
         [
@@ -88,31 +88,31 @@ def levels_table(figures: dict[str, Any]) -> list[str]:
 
 
 def notes(job: StepJob, outcome: Outcome) -> list[str]:
-    """What the table's columns are, and what else has to be said."""
+    """Explanations of the table's columns, and remarks on the race."""
     lines = COLUMNS.format(
         against=job.reference,
         truth="; ".join(sorted({text_of(r) for r in outcome.references.values()})),
         queries=job.compared,
         same="; ".join(f"{name}: {what}" for name, what in outcome.checked.items()),
     ).splitlines()
-    left_out = [] if job.compared else ["RMSE", "          at ", "95 %"]
-    left_out += [] if outcome.checked else ["same"]
-    lines = [line for line in lines if not line.startswith(tuple(left_out))]
+    unused = [] if job.compared else ["RMSE", "          at ", "95 %"]
+    unused += [] if outcome.checked else ["same"]
+    lines = [line for line in lines if not line.startswith(tuple(unused))]
     for name in outcome.memory:
         extra = sum(
             max(0.0, row["seconds_first"] - max(row["seconds_measured"])) * job.batch
             for row in outcome.rows
             if row["side"] == name
         )
-        whose = PEERS[name].title + ": " if name in PEERS else ""
+        title = PEERS[name].title + ": " if name in PEERS else ""
         lines.append(
-            f"{name}: {whose}first steps took {duration(extra)} more over all levels (compiling, "
-            "masks and whatever else is made once and kept)"
+            f"{name}: {title}warm-up steps took {duration(extra)} longer in total (compiling, "
+            "masks and other cached results)"
         )
     if any(name not in PEERS for name in outcome.memory):
         lines.append(
-            "what our sides found kept with the store they only read; the full scans of this run "
-            "make masks"
+            "our sides read cached results of the store, such as masks, which the full scans of "
+            "this run compute"
         )
     return lines
 
@@ -127,7 +127,7 @@ def memory_table(outcome: Outcome) -> list[str]:
 
 
 def _with_ratios(job: StepJob, outcome: Outcome) -> list[dict[str, Any]]:
-    """The rows, and those of the means with them, beside the reference side and the machine."""
+    """The rows with times relative to the reference side and to the machine's rate."""
     base = {r["sigma"]: r["seconds"] for r in outcome.rows if r["side"] == job.reference}
     rate = outcome.machine.matrix / 1e9
     return [
@@ -142,7 +142,7 @@ def _with_ratios(job: StepJob, outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def _mean(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Over the levels; the ratio is that of the mean times."""
+    """Means over the levels; ``ratio`` is the ratio of the mean times."""
     seconds, base, gflop = (
         statistics.mean(row[name] for row in rows)
         for name in ("seconds", "against_seconds", "gflop")

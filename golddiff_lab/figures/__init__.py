@@ -1,1 +1,1 @@
-"""Pictures that only the demo, the paper and the training draw."""
+"""Figures used only by the demo, the paper and the training."""

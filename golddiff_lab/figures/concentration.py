@@ -1,8 +1,8 @@
 """The paper's Figure 1: the posterior's support shrinks from the whole data to a neighbourhood.
 
-One sample of plain points is drawn with the exact denoiser. At each noise level shown, the upper
-panel holds what the exact posterior really weighs, the lower one what GoldDiff's schedule really
-picks for the same query.
+The exact denoiser draws one sample from a set of plain points. At each noise level the upper
+panel shows the weights of the exact posterior, the lower panel the golden subset that GoldDiff's
+schedule picks for the same query.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Panel:
     Attributes:
         sigma: noise level.
         x: (D,) the noisy query in sigma coordinates, x0 + sigma * eps.
-        x0: (D,) the exact posterior mean there.
-        weights: (N,) the exact posterior's weight of every training point; they add up to 1.
-        support: the fewest rows that hold 99% of the weight, heaviest first.
+        x0: (D,) the exact posterior mean.
+        weights: (N,) posterior weights of all training points, with sum 1.
+        support: the smallest set of rows with 99% of the weight, heaviest first.
         golden: rows of the schedule's golden subset.
     """
 
@@ -61,9 +61,9 @@ def draw_concentration(
     """Posterior Progressive Concentration on plain points, from noise (left) to data (right).
 
     Args:
-        store: points (D,); the first two values are drawn.
-        seed: of the starting noise.
-        levels: the steps nearest to these noise levels are shown.
+        store: points (D,), of which the first two values are drawn.
+        seed: seed of the starting noise.
+        levels: noise levels; the nearest step to each is shown.
     """
     panels = concentration(store, seed, levels)
     points = plane(store.images())
@@ -76,7 +76,7 @@ def draw_concentration(
     )
     heaviest = ScalarMappable(Normalize(0, 1), "plasma_r")
     for (upper, lower), panel in zip(grid.T, panels, strict=True):
-        rows = panel.support[::-1]  # the heaviest last, on top
+        rows = panel.support[::-1]  # draw the heaviest last, on top
         colours = heaviest.to_rgba(panel.weights[rows] / panel.weights.max())
         _cloud(upper, points, rows, colours, panel, start)
         upper.set_title(
@@ -106,12 +106,12 @@ def draw_concentration(
 
 
 def concentration(store: ImageStore, seed: int, levels: Sequence[float] = LEVELS) -> list[Panel]:
-    """What the exact posterior weighs and the released schedule picks along one trajectory.
+    """Exact posterior weights and the released schedule's golden subsets along one trajectory.
 
     Args:
         store: the training set.
-        seed: of the starting noise and of the schedule.
-        levels: the steps nearest to these noise levels (in log sigma) are taken.
+        seed: seed of the starting noise and of the schedule.
+        levels: noise levels; the nearest step to each in log sigma is used.
     """
     sigmas = noise_levels(STEPS, "ddim")
     run = list(steps(Optimal(store), initial_noise(1, store.shape, seed), sigmas))
@@ -132,15 +132,15 @@ def _panel(store: ImageStore, seed: int, state: State) -> Panel:
 
 
 def _on_paper(panel: Panel) -> F32:
-    """The query as the diffusion process holds it, x_t = sqrt(alpha) x: within the page."""
+    """The query in VP coordinates, x_t = sqrt(alpha) x, which fits into the plot."""
     state: F32 = panel.x / np.float32((1 + panel.sigma**2) ** 0.5)
     return plane(torch.from_numpy(state))
 
 
 def _cloud(axes: Axes, points: F32, rows: I64, colours: F64, panel: Panel, start: F32) -> None:
-    """One panel: the picked rows coloured among all points, stars, and a close-up at low noise."""
-    everything = np.concatenate([points, start[None]])
-    low, high = everything.min(axis=0), everything.max(axis=0)
+    """One panel: all points, selected rows coloured, stars, and a close-up at low noise."""
+    extent = np.concatenate([points, start[None]])
+    low, high = extent.min(axis=0), extent.max(axis=0)
     margin = 0.08 * float((high - low).max())
     mean = plane(torch.from_numpy(panel.x0))
     frames = [(axes, low - margin, high + margin * np.array([1, 4]), 1.0)]

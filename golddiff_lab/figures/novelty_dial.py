@@ -1,4 +1,4 @@
-"""The novelty dial as a picture: the same noise at several novelties, and one output's sources."""
+"""A figure of the novelty dial: the same noise at several novelties, and one output's sources."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def draw_dial(
     found: Attribution,
     caption: str,
 ) -> Figure:
-    """A row a novelty, the same noise in every column; under them one output and its sources.
+    """Draw one row per novelty and one column per noise; below, one output and its sources.
 
     Args:
-        rows: (novelty asked for, images (n, C, H, W), novelty measured).
-        novelty: whose output is explained.
-        number: which of its outputs.
-        found: that output's sources.
-        caption: above all.
+        rows: (requested novelty, images (n, C, H, W), measured novelty).
+        novelty: requested novelty of the row whose output is explained.
+        number: index of that output in its row.
+        found: attribution of that output.
+        caption: title of the figure.
     """
     columns = len(rows[0][1])
     size = (1.5 + CELL * columns, 0.9 + CELL * (len(rows) + 1))
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(caption, fontsize=10)
     upper, lower = figure.subplots(2, 1, height_ratios=[len(rows), 1.2])
-    labels = [f"--novelty {asked:g}\n(has {measured:.2f})" for asked, _, measured in rows]
-    draw_rows(upper, torch.cat([made for _, made, _ in rows]), labels)
-    (output,) = [made[number] for asked, made, _ in rows if asked == novelty]
+    labels = [f"--novelty {requested:g}\n(has {measured:.2f})" for requested, _, measured in rows]
+    draw_rows(upper, torch.cat([images for _, images, _ in rows]), labels)
+    (output,) = [images[number] for requested, images, _ in rows if requested == novelty]
     sources, weights = found.top_images(columns - 1)
     heads = ["output =", *(f"{weight:.0%}" for weight in weights)]
     shown = torch.cat([output[None], found.store.images(sources)])

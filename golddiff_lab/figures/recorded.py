@@ -1,4 +1,4 @@
-"""The line plots in a JSON file that a command wrote: kept as panels, or made from its figures."""
+"""Line plots from the JSON file of a command: saved panels, or panels built from its figures."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from golddiff.figures.curves import Panel, Series
 from golddiff.system.errors import ArgumentError
 
-LARGEST = 1e100  # far above what a plot can show, far below what its scaling overflows at
+LARGEST = 1e100  # far above any value worth plotting, far below overflow in matplotlib's scaling
 LARGEST_INTEGER = 2**53
 _NOISE = "noise level σ"
 
 
 def panels_of(body: object) -> list[Panel]:
-    """The plots of what ``evaluate``, ``reproduce``, ``bench`` or ``sample`` wrote with --json.
+    """The plots in a JSON file of ``evaluate``, ``reproduce``, ``bench`` or ``sample``.
 
     Args:
         body: the file's contents.
 
     Raises:
-        ArgumentError: nothing to plot in it, or not as golddiff writes it.
+        ArgumentError: nothing to plot, or not a format that golddiff writes.
     """
     if not isinstance(body, Mapping):
         raise ArgumentError("got no object, expected a file that golddiff wrote")
@@ -52,14 +52,14 @@ def _panel(figures: dict[str, Any]) -> Panel:
 
 
 def _check(panel: Panel) -> None:
-    """Raise ValueError for what no plot can be drawn of: texts for numbers, and the like."""
+    """Raise ValueError for a panel that cannot be drawn, such as one with texts for numbers."""
     if not {panel.xscale, panel.yscale} <= {"linear", "log"}:
-        raise ValueError("a scale that is none")
+        raise ValueError("an unknown scale")
     texts = [panel.title, panel.xlabel, panel.ylabel, *(line.name for line in panel.series)]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError("a text that is none")
+        raise ValueError("a text that is not a string")
     if any(v is not None and not _drawn(v) for v in (panel.floor, panel.mark)):
-        raise ValueError("a floor or mark that is no number")
+        raise ValueError("a floor or mark that is not a number")
     if panel.xscale == "log" and panel.mark is not None and panel.mark <= 0:
         raise ValueError("a mark that has no logarithm")
     if not panel.series:
@@ -69,21 +69,21 @@ def _check(panel: Panel) -> None:
         if any(len(values) != len(line.x) for values in (line.y, *bands)) or len(bands) == 1:
             raise ValueError("lines of unequal lengths")
         if not all(_drawn(x) for x in line.x) or not isinstance(line.like, str):
-            raise ValueError("an x that is no number")
+            raise ValueError("an x that is not a number")
         if panel.xscale == "log" and not all(x > 0 for x in line.x):
             raise ValueError("an x that has no logarithm")
         if not all(y is None or _drawn(y) for values in (line.y, *bands) for y in values):
-            raise ValueError("a y that is no number")
+            raise ValueError("a y that is not a number")
 
 
 def _drawn(number: object) -> bool:
-    if type(number) is int:  # a larger one is no number to NumPy, but an object
+    if type(number) is int:  # NumPy would store a larger integer as an object
         return abs(number) < LARGEST_INTEGER
     return type(number) is float and abs(number) < LARGEST
 
 
 def _race(body: Mapping[str, Any]) -> list[Panel]:
-    """``golddiff bench step``: each side's time and error at each noise level."""
+    """Panels of ``golddiff bench step``: time and error of each side by noise level."""
     levels = body["levels"]
     sigmas = [level["sigma"] for level in levels]
 
@@ -101,7 +101,7 @@ def _race(body: Mapping[str, Any]) -> list[Panel]:
 
 
 def _sampled(body: Mapping[str, Any]) -> list[Panel]:
-    """``golddiff sample``: seconds of each step, all images together."""
+    """Panel of ``golddiff sample``: seconds of each step for all images together."""
     line = Series(body["method"], body["sigmas"], body["seconds"]["per_step"])
     return [_falling(f"{body['n']} images by {body['method']}", "seconds a step", [line])]
 

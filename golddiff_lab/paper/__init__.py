@@ -1,1 +1,1 @@
-"""The paper's tables and figures: one file each, our figures beside the paper's."""
+"""The paper's tables and figures, one module each, with our numbers beside the paper's."""

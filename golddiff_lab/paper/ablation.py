@@ -1,4 +1,4 @@
-"""What each part of ``network_like`` adds to its likeness to networks: not in the paper."""
+"""Ablation of the parts of ``network_like`` (not in the paper)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from golddiff_lab.paper.likeness_tables import (
 )
 from golddiff_lab.paper.tables import LikenessTable
 
-# The parts of network_like by place, below the noise from which the mixture stands alone.
+# Indices of the parts of network_like; above some noise level it uses the mixture only.
 SQUARES, NARROW, MIXTURE, PATCHES = range(4)
 
 
 class Changed(NetworkLike):
-    """``network_like`` of some of its parts, their median or their mean.
+    """``network_like`` with a subset of its parts, combined by median or mean.
 
     Args:
         store: the training set.
-        seed: of the golden subsets.
-        kept: places of the parts.
-        joined: takes the parts' means (P, b, D) to one (b, D), along the first axis.
+        seed: seed of the golden subsets.
+        kept: indices of the parts.
+        joined: combines the parts' means (P, b, D) along the first axis into (b, D).
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Changed(NetworkLike):
         self._kept, self.joined = kept, joined
 
     def parts(self, sigma: float) -> list[Denoiser]:
-        """Those kept; the mixture where there is one part alone."""
+        """The kept parts; just the mixture at noise levels where it is the only part."""
         parts = super().parts(sigma)
         return parts if len(parts) == 1 else [parts[place] for place in self._kept]
 

@@ -1,4 +1,4 @@
-"""How time grows with the images, their size and the patches: fitted exponents by the table."""
+"""Table 1: fitted exponents of time against number of images, image size and patch size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ METHODS = ("Optimal", "Wiener", "Kamb", "PCA", "GoldDiff")
 
 SIGMA = 0.5
 REPEATS = 5
-ENOUGH = 2.0  # seconds of repeats
+ENOUGH = 2.0  # time limit for repeats, in seconds
 BASE_N, BASE_SIDE, BASE_PATCH, BASE_THRESHOLD = 8000, 16, 5, 0.1
 
 IMAGES = (4000, 8000, 16000, 32000, 64000)
@@ -42,14 +42,14 @@ PATCHES = (3, 5, 7, 9, 11, 13)
 THRESHOLDS = (0.5, 0.2, 0.1, 0.03, 0.01, 0.001)
 
 NOTE = (
-    "Processor seconds (all threads together, so that other work on the machine does not count) "
-    "for one query, median of up to five, after a first that makes masks and compiles; "
-    "smoothed noise of 3 colours as images, sigma 0.5, GoldDiff over PCA by the paper's text. "
-    "Exponents are slopes of log time against log size, all sizes counting the same; small sizes "
-    "hold constant costs, so an exponent below the expected one says that these still show."
+    "CPU seconds of all threads, which exclude other programs, for one query: the median of up to "
+    "five, after a warm-up that computes masks and compiles kernels. Images are smoothed noise "
+    "with 3 channels, sigma is 0.5, and GoldDiff over PCA uses the schedule of the paper's text. "
+    "Exponents are slopes of log time against log size, with equal weight for all sizes. Constant "
+    "costs still matter at small sizes and can lower an exponent below the expected one."
 )
 EXPECTED = {
-    # method: exponents of N, D and p_t that the paper's table says; None: not in it.
+    # Exponents of N, D and p_t in the paper's table; None if it has none
     "Optimal": (1, 1, None),
     "Wiener": (0, 2, None),
     "Kamb": (1, 2, 1),
@@ -61,7 +61,7 @@ EXPECTED = {
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement: the method and what it runs on."""
+    """One measurement: a method, and the size and settings of its problem."""
 
     method: str
     n: int = BASE_N
@@ -72,11 +72,11 @@ class Point:
 
 @contextmanager
 def synthetic(seed: int) -> Iterator[Callable[[int, int], ImageStore]]:
-    """Training sets of n images of smoothed noise, 3 x side x side: built when asked for."""
+    """A function that builds stores of n images of smoothed noise, 3 x side x side, on demand."""
     with tempfile.TemporaryDirectory(prefix="golddiff-") as folder:
 
         @cache
-        def made(n: int, side: int) -> ImageStore:
+        def build(n: int, side: int) -> ImageStore:
             generator = torch.Generator().manual_seed(seed)
             noise = torch.randn(n, 3, side, side, generator=generator)
             smooth = torch.nn.functional.avg_pool2d(
@@ -85,16 +85,16 @@ def synthetic(seed: int) -> Iterator[Callable[[int, int], ImageStore]]:
             pixels = ((smooth * 1.2).clamp(-1, 1) * 127.5 + 127.5).round().to(torch.uint8)
             return ImageStore.build(pixels, Path(folder) / f"{n}-{side}")
 
-        yield made
+        yield build
 
 
 def run(context: Context) -> Page:
     """The page of the table."""
-    small = context.quick
-    images = (60, 120) if small else IMAGES
-    sides = (6, 8) if small else SIDES
-    patches, thresholds = (PATCHES[:2], THRESHOLDS[:2]) if small else (PATCHES, THRESHOLDS)
-    base = (60, 6) if small else (BASE_N, BASE_SIDE)
+    quick = context.quick
+    images = (60, 120) if quick else IMAGES
+    sides = (6, 8) if quick else SIDES
+    patches, thresholds = (PATCHES[:2], THRESHOLDS[:2]) if quick else (PATCHES, THRESHOLDS)
+    base = (60, 6) if quick else (BASE_N, BASE_SIDE)
     plans = {
         "N": [Point(m, n, base[1]) for m in METHODS for n in images],
         "D": [Point(m, base[0], side) for m in METHODS for side in sides],

@@ -1,4 +1,4 @@
-"""What an experiment runs on: the user's data and oracles, the settings, the stored results."""
+"""The inputs of an experiment: the user's data and oracles, settings, and cached results."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ QUICK_STEPS = 3
 
 @contextlib.contextmanager
 def unwatched(title: str, total: int) -> Iterator[OnStep]:
-    """No progress shown."""
+    """A progress bar that shows nothing."""
     yield lambda images: None
 
 
 @dataclass
 class Context(Settings):
-    """Everything that an experiment asks for.
+    """The inputs of an experiment.
 
     Attributes:
-        data: path of each data set that is here, by name: a store, or images to index.
-        oracles: path of each network, by name.
-        say: called with a line of progress.
-        watch: opens a progress bar, ``watch(title, total)``, and gives what advances it.
+        data: by name, path of each available data set: a store, or images to index.
+        oracles: by name, path of each network.
+        say: called with progress messages.
+        watch: ``watch(title, total)`` opens a progress bar and yields a function to advance it.
     """
 
     data: dict[str, str] = field(default_factory=dict)
@@ -57,14 +57,14 @@ class Context(Settings):
         self._oracles: dict[str, Oracle] = {}
 
     def steps(self, steps: int) -> int:
-        """The number of steps, fewer in quick mode."""
+        """The number of steps, reduced in quick mode."""
         return min(steps, QUICK_STEPS + steps // 50) if self.quick else steps
 
     def store(self, name: str) -> ImageStore | None:
-        """The data set of this name, or None where it is not here.
+        """The store of a data set; None if it is not available.
 
         Raises:
-            GoldDiffError: it is here and cannot be read, or holds no images.
+            GoldDiffError: the data set cannot be read, or holds no images.
         """
         if name not in self.data:
             return None
@@ -79,26 +79,26 @@ class Context(Settings):
         return self._stores[name]
 
     def first(self, names: Iterable[str]) -> tuple[str, ImageStore] | None:
-        """The first of these data sets that is here, by name; None where none is."""
-        found = ((name, self.store(name)) for name in names)
-        return next(((name, store) for name, store in found if store is not None), None)
+        """Name and store of the first available data set among ``names``; None if there is none."""
+        stores = ((name, self.store(name)) for name in names)
+        return next(((name, store) for name, store in stores if store is not None), None)
 
     def oracle(self, name: str) -> Oracle | None:
-        """The oracle of this name, or None where it is not here.
+        """The oracle of this name; None if it is not available.
 
         Raises:
-            GoldDiffError: nothing at its path, or no network.
+            GoldDiffError: its path does not exist or does not hold a network.
         """
         if name not in self.oracles:
             return None
         if name not in self._oracles:
             oracle = Oracle.at(self.oracles[name])
-            _ = oracle.call  # loaded now: what is no network is told before any work
+            _ = oracle.call  # load now, so that an invalid network is reported before any work
             self._oracles[name] = oracle
         return self._oracles[name]
 
     def part(self, name: str, store: ImageStore, images: int | None) -> ImageStore:
-        """A store of ``images`` of the store's, drawn at random; itself where it has no more."""
+        """A store of ``images`` random images of a store; the store itself if it has no more."""
         if images is None or images >= store.n:
             return store
         path = self.out / "stores" / f"{name}-{images}-{store.manifest.images_checksum[:12]}"

@@ -9,15 +9,15 @@ from golddiff.system.errors import ArgumentError
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set by the name that ``--data NAME=PATH`` gives it.
+    """A data set that ``--data NAME=PATH`` can supply.
 
     Attributes:
-        name: on the command line.
-        title: in tables; the paper's, where the paper has it.
-        side: images that are not indexed yet are scaled and cropped to this.
+        name: name on the command line.
+        title: title in tables; the paper's if the paper uses the data set.
+        side: image size for sources that are not stores yet, which are scaled and cropped.
         golden_threshold: mask threshold of the released GoldDiff.
-        pca_threshold: of Lukoianov's PCA, the baseline.
-        kamb: the authors' calibrated patch sizes, or None: from the data.
+        pca_threshold: mask threshold of the baseline, Lukoianov's PCA.
+        kamb: preset of the authors' calibrated patch sizes; None: sizes come from the data.
     """
 
     name: str
@@ -42,30 +42,30 @@ DATA_SETS = {
     )
 }
 
-# A network of its own: conditional on the class, or EDM's.
+# Variants of a data set's network: class-conditional, or EDM's.
 ORACLE_SUFFIXES = ("", "-conditional", "-edm-vp", "-edm-ve")
 
 
 def parse_data(entries: list[str]) -> dict[str, str]:
-    """``NAME=PATH`` entries of ``--data`` by name.
+    """Parse the ``NAME=PATH`` entries of ``--data`` into a dictionary.
 
     Raises:
-        ArgumentError: not of this form, an unknown name, or one name twice.
+        ArgumentError: another form, an unknown name, or a repeated name.
     """
     return _parse("data", entries, list(DATA_SETS))
 
 
 def parse_oracles(entries: list[str]) -> dict[str, str]:
-    """``NAME=PATH`` entries of ``--oracle`` by name.
+    """Parse the ``NAME=PATH`` entries of ``--oracle`` into a dictionary.
 
     Raises:
-        ArgumentError: as :func:`parse_data`.
+        ArgumentError: see :func:`parse_data`.
     """
     return _parse("oracle", entries, [n + suffix for n in DATA_SETS for suffix in ORACLE_SUFFIXES])
 
 
 def _parse(argument: str, entries: list[str], names: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for entry in entries:
         name, sign, path = entry.partition("=")
         if not (name and sign and path):
@@ -76,7 +76,7 @@ def _parse(argument: str, entries: list[str], names: list[str]) -> dict[str, str
             raise ArgumentError(
                 f"{argument}: got the name {name!r}, expected one of {', '.join(shown)}{more}"
             )
-        if name in found:
+        if name in paths:
             raise ArgumentError(f"{argument}: {name} is given twice")
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths

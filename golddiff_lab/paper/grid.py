@@ -1,4 +1,4 @@
-"""The qualitative grid: every method from the same noise, the oracle's images in the last row."""
+"""The qualitative grid: all methods from the same noise, with the oracle in the last row."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ COLUMNS = (*MNIST_COLUMNS, *MAIN_COLUMNS)
 
 
 def run(context: Context) -> Page:
-    """The page of the figure; its cells are those of the tables."""
+    """The page of the figure, from the cached results of the tables."""
     page = Page()
-    found, missing = [], []
+    available, missing = [], []
     for column in COLUMNS:
         here = column_here(context, column)
         if isinstance(here, str):
             missing.append(f"{column.title}: {here}")
         else:
-            found.append(here)
-    if found:
+            available.append(here)
+    if available:
         parts = {
             row_title(context, here, row)
-            for here in found
+            for here in available
             for row in ALL
             if row_title(context, here, row) != row.title
         }
         page.lines.append(
-            "A row a method, the same noise in every column; the last row is the oracle. The "
-            "images are the first of those behind the tables."
+            "One row per method, the same noise in every column; the last row is the oracle. The "
+            "images are the first of those in the tables."
         )
         page.lines += [f"Of {title.partition(' (')[0]}: {title}." for title in sorted(parts)]
-        page.pictures["grid"] = _draw(context, found, bool(parts))
+        page.pictures["grid"] = _draw(context, available, bool(parts))
         page.rows += [
             {"column": here.column.title, "row": row_title(context, here, row), **_scores(result)}
-            for here in found
+            for here in available
             for row in ALL
             for result in (likeness(context, here, row),)
         ]
@@ -59,28 +59,28 @@ def _scores(result: Result) -> dict[str, float | None]:
     return {metric: result[metric]["mean"] for metric in ("mse", "r2")}
 
 
-def _draw(context: Context, found: list[Here], part: bool) -> object:
+def _draw(context: Context, available: list[Here], part: bool) -> object:
     from golddiff.figures.methods import Block, Made, draw_methods
     from golddiff.sampling import initial_noise
 
     shown = min(SHOWN, PICTURES, context.n)
     blocks = []
-    for here in found:
-        made = {}
+    for here in available:
+        by_title = {}
         for row in ALL:
             result = likeness(context, here, row)
             star = "*" if part and row.method == "kamb" else ""
-            made[row.title + star] = Made(
+            by_title[row.title + star] = Made(
                 unpacked(result["pictures"])[:shown], result["seconds"]["per_image_and_step"]
             )
         reference = reference_of(context, here)
-        # Through the same rounding as the other rows.
+        # Packed and unpacked to round them like the other rows.
         images = unpacked(packed(reference.images[:shown]))
         seconds = reference.seconds / (here.settings.n * here.settings.steps)
-        made["oracle (network)"] = Made(images, seconds)
+        by_title["oracle (network)"] = Made(images, seconds)
         noise = initial_noise(shown, here.store.shape, context.seed)
-        blocks.append(Block(here.column.title, here.column.title, noise, made))
-    steps = found[0].settings.steps
+        blocks.append(Block(here.column.title, here.column.title, noise, by_title))
+    steps = available[0].settings.steps
     note = f" *Kamb over {context.kamb_images:,} random images." if part else ""
     caption = f"{steps} DDIM steps, seed {context.seed}; measured seconds an image and step.{note}"
     return draw_methods(blocks, caption)

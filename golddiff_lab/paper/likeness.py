@@ -1,4 +1,4 @@
-"""One cell of the likeness tables: a method on a data set against its oracle."""
+"""One entry of the likeness tables: a method compared with the oracle of a data set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS, DataSet
 
-PICTURES = 8  # images kept in a cell, for the grid
+PICTURES = 8  # images stored with each result, for the grid
 
 NO_DATA = "no data here"
 NO_ORACLE = "no oracle here"
@@ -32,14 +32,13 @@ NO_LABELS = "no labels here"
 
 @dataclass(frozen=True)
 class Row:
-    """A method as a table names it.
+    """A row of a table: a method with its settings.
 
     Attributes:
-        title: the paper's name of the row, where the paper has it.
-        method: of :data:`golddiff.estimators.registry.METHODS`; or a name of its own, with
-            ``make``.
-        settings: for a data set.
-        make: makes it of a store and a seed; None: the registry does.
+        title: title of the row; the paper's if the paper has it.
+        method: a key of :data:`golddiff.estimators.registry.METHODS`, or any name with ``make``.
+        settings: returns the settings for a data set.
+        make: creates the denoiser from a store and a seed; None: the registry creates it.
     """
 
     title: str
@@ -50,17 +49,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """A data set, an oracle and a way of sampling.
+    """A column of a table: data set, oracle and sampling.
 
     Attributes:
         title: heading.
         data: name of the data set.
-        group: the paper's column, or None where the paper has none.
-        oracle: the oracle's name; default the data set's.
-        steps, sampler, oracle_sampler: of both sides.
-        conditional: each image of a class, in turn.
-        missing: said where the oracle is not here.
-        stand_in: in place of a data set of the paper's: no gap where it is not here.
+        group: the paper's column; None if the paper has none.
+        oracle: name of the oracle; default: that of the data set.
+        steps, sampler, oracle_sampler: sampling of both sides.
+        conditional: whether images are class-conditional, with the classes in turn.
+        missing: text for tables if the oracle is not available.
+        stand_in: whether the data set replaces one of the paper's; if missing, it is omitted.
     """
 
     title: str
@@ -77,7 +76,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Here:
-    """A column of which both data and oracle are here."""
+    """A column whose data and oracle are available."""
 
     column: Column
     store: ImageStore
@@ -86,7 +85,7 @@ class Here:
 
 
 def column_here(context: Context, column: Column) -> Here | str:
-    """The column's store and oracle, or what is missing, in words for a table."""
+    """The column with its store and oracle, or else a text that says what is missing."""
     store = context.store(column.data)
     if store is None:
         return NO_DATA
@@ -109,23 +108,23 @@ def column_here(context: Context, column: Column) -> Here | str:
 
 
 def row_store(context: Context, here: Here, row: Row) -> ImageStore:
-    """The store that a row runs over: Kamb's methods may be held to a part of it."""
+    """The store that a row uses; Kamb's methods may use a random part of it."""
     if not row.method.endswith("kamb"):
         return here.store
     return context.part(here.column.data, here.store, context.kamb_images)
 
 
 def row_title(context: Context, here: Here, row: Row) -> str:
-    """The row's title; a part of the images is never passed off as all of them."""
+    """The row's title, with the number of images if the row uses only a part of them."""
     store = row_store(context, here, row)
     return row.title if store.n == here.store.n else f"{row.title} ({store.n:,} images)"
 
 
 def likeness(context: Context, here: Here, row: Row) -> Result:
-    """The stored or newly computed evaluation of one method: ``Evaluation.figures`` and pictures.
+    """The cached or newly computed evaluation of one method: ``Evaluation.figures`` and pictures.
 
     Raises:
-        GoldDiffError: the oracle cannot be loaded or is for other images.
+        GoldDiffError: the oracle cannot be loaded or is for images of another shape.
     """
     store = row_store(context, here, row)
     settings = row.settings(DATA_SETS[here.column.data])
@@ -140,7 +139,7 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
         **{k: v for k, v in asdict(here.settings).items() if k != "batch"},
     }
     if row.method.startswith("network-like"):
-        key["version"] = KEPT  # what it is changes; the paper's methods stay as they are
+        key["version"] = KEPT  # its definition may change, unlike that of the paper's methods
 
     def compute() -> Result:
         reference = reference_of(context, here)
@@ -153,25 +152,26 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
         total = here.settings.n * here.settings.steps
         context.say(f"{title}, {here.settings.n} images ...")
         with context.watch(title, total) as on_step:
-            made = compare(denoiser, reference, here.settings, on_step=on_step, single_step=False)
-        return {**made.figures(), "pictures": packed(made.images[:PICTURES])}
+            result = compare(denoiser, reference, here.settings, on_step=on_step, single_step=False)
+        return {**result.figures(), "pictures": packed(result.images[:PICTURES])}
 
     return context.cells.get(key, compute)
 
 
 def reference_of(context: Context, here: Here) -> Any:
-    """The oracle's run for a column, from disk or made now."""
+    """The oracle's run for a column, from disk or computed now."""
     column, settings = here.column, here.settings
-    theirs = RunSettings(
+    oracle_settings = RunSettings(
         settings.n, settings.steps, column.oracle_sampler or settings.sampler, settings.seed,
         settings.labels, settings.batch,
     )  # fmt: skip
     with context.watch(f"{column.title}: oracle", settings.n * settings.steps) as on_step:
-        return reference_run(here.oracle, here.store, theirs, context.out / "oracle-runs", on_step)
+        folder = context.out / "oracle-runs"
+        return reference_run(here.oracle, here.store, oracle_settings, folder, on_step)
 
 
 def packed(images: torch.Tensor) -> dict[str, Any]:
-    """Images as text: uint8 (n, H, W) or (n, H, W, 3) in base64."""
+    """Encode images for JSON: uint8 (n, H, W) or (n, H, W, 3) in base64."""
     pixels = to_pixels(images)
     return {
         "shape": list(pixels.shape),
@@ -180,7 +180,7 @@ def packed(images: torch.Tensor) -> dict[str, Any]:
 
 
 def unpacked(text: dict[str, Any]) -> torch.Tensor:
-    """The images of :func:`packed` as (n, C, H, W) in [-1, 1]."""
+    """Decode the result of :func:`packed` into images (n, C, H, W) in [-1, 1]."""
     pixels = np.frombuffer(base64.b64decode(text["pixels"]), np.uint8).reshape(text["shape"])
     images = torch.from_numpy(pixels.astype(np.float32) / 127.5 - 1)
     return images[:, None] if images.ndim == 3 else images.permute(0, 3, 1, 2)

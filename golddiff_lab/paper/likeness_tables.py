@@ -12,7 +12,7 @@ from golddiff_lab.paper.tables import LikenessTable
 
 
 def golden_settings(data: DataSet) -> MethodSettings:
-    """The released GoldDiff: its schedule and mask threshold, exact weights."""
+    """Settings of the released GoldDiff: its schedule and mask threshold, exact weights."""
     return MethodSettings(mask_threshold=data.golden_threshold, weighting="ss", variant="released")
 
 
@@ -21,7 +21,7 @@ def _golden_biased(data: DataSet) -> MethodSettings:
 
 
 def _pca(data: DataSet) -> MethodSettings:
-    """Lukoianov's: batch-averaged weights, their mask threshold."""
+    """Settings of Lukoianov's PCA: batch-averaged weights and their mask threshold."""
     return MethodSettings(mask_threshold=data.pca_threshold, weighting="wss")
 
 
@@ -30,7 +30,7 @@ def _unbiased(data: DataSet) -> MethodSettings:
 
 
 def _kamb(data: DataSet) -> MethodSettings:
-    """The authors' patch sizes, where they calibrated any; otherwise from the data."""
+    """The authors' calibrated patch sizes if there are any, else sizes from the data."""
     return MethodSettings(patch_size=data.kamb)
 
 
@@ -43,7 +43,7 @@ def _released_kamb(data: DataSet) -> MethodSettings:
 
 
 def _smoothed(data: DataSet) -> MethodSettings:
-    """Lukoianov et al.'s for MNIST; elsewhere they have 0.1, the default."""
+    """Lukoianov et al.'s smoothing for MNIST; for other data they use 0.1, the default."""
     return MethodSettings(smoothing=1.0)
 
 
@@ -64,8 +64,8 @@ SETTINGS_NOTE = (
     "otherwise); Kamb has its authors' patch sizes where they calibrated any."
 )
 CONDITIONAL_NOTE = (
-    "Conditional: the classes in turn, each image denoised over its class alone, against a network "
-    "that is told the class (`--oracle imagenet-conditional=PATH`)."
+    "Conditional: the classes in turn; each image is denoised over its class alone, and compared "
+    "with a class-conditional network (`--oracle imagenet-conditional=PATH`)."
 )
 PAIRING_NOTE = (
     "The authors compare two samplers from the same unit noise: the analytical side runs 10 "
@@ -84,7 +84,7 @@ MNIST_COLUMNS = (
     Column("MNIST", "mnist", "MNIST"),
     Column("Fashion-MNIST", "fashion-mnist", "Fashion-MNIST"),
 )
-# Not among the columns whose pictures are shown: Optimal's are training images, faces of people.
+# Not in the picture grid, where Optimal would show training images, which are faces of people.
 CELEBA = Column("CelebA, in place of CelebA-HQ", "celeba", None, stand_in=True)
 GOLDEN_COLUMNS = (
     *MAIN_COLUMNS[1:],
@@ -103,7 +103,7 @@ def _imagenet(data: str, steps: int, *, conditional: bool) -> Column:
     return Column(
         f"{DATA_SETS[data].title}, {group}",
         data,
-        # The stand-in is another data set: the paper's figures are not its.
+        # The paper has no numbers for the substitute data set.
         group if data == "imagenet" else None,
         f"{data}-conditional" if conditional else data,
         steps,
@@ -170,7 +170,7 @@ WSS = LikenessTable(
     ),
     differences=(("GoldDiff + SS", "GoldDiff + WSS"),),
 )  # fmt: skip
-# Other estimators of the field, beside those of the paper that they vary.
+# Other estimators from the literature, beside the paper's estimators that they vary.
 FIELD = LikenessTable(
     None,
     (Column("MNIST", "mnist", None), Column("CIFAR-10", "cifar10", None)),

@@ -1,4 +1,4 @@
-"""What an experiment leaves: a page of markdown, figures as JSON, pictures."""
+"""The output of an experiment: a Markdown page, JSON and pictures."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from golddiff.system.pictures import save
 
 @dataclass
 class Page:
-    """One experiment's results.
+    """The results of one experiment.
 
     Attributes:
-        lines: markdown, under the title.
-        rows: every figure of the tables, for JSON.
+        lines: Markdown below the title.
+        rows: all numbers of the tables, for JSON.
         panels: line plots, drawn together as ``<name>.png``.
-        pictures: other pictures by file name without suffix.
+        pictures: other pictures, by file name without suffix.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -34,10 +34,10 @@ class Page:
 
         Args:
             out: the folder.
-            name: of the experiment.
-            title: its heading.
-            source: where it stands in the paper.
-            quick: whether it was a trial run, which the page then says.
+            name: name of the experiment.
+            title: heading of the page.
+            source: location in the paper.
+            quick: whether it was a trial run, which the page mentions.
 
         Returns:
             The files written, the page first.
@@ -54,7 +54,7 @@ class Page:
         if quick:
             lines += ["**A trial run (`--quick`): a few images and steps. No result.**", ""]
         lines += self.lines
-        # The figure of the experiment's own name first.
+        # The picture with the experiment's name comes first.
         for stem in sorted(pictures, key=lambda stem: (stem != name, stem)):
             lines += ["", f"![{title}]({stem}.png)"]
         body = {

@@ -1,4 +1,4 @@
-"""The paper's own figures, as printed, by table, column and row."""
+"""The numbers printed in the paper, by table, column and row."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Cells = dict[str, dict[str, dict[str, str]]]
 
 
 def paper_value(label: str | None, group: str | None, row: str, metric: str) -> str | None:
-    """What the paper prints, or None where it has no such entry.
+    """The text printed in the paper; None if the paper has no such entry.
 
     Args:
-        label: LaTeX label of the table, "tab:main_results_1"; None for a table of ours alone.
-        group: data set or setting, "CIFAR-10"; None for a column of ours alone.
+        label: LaTeX label of the table, such as "tab:main_results_1"; None for our own tables.
+        group: data set or setting, such as "CIFAR-10"; None for our own columns.
         row: method.
         metric: "MSE", "r2", "Time" or "Memory".
     """
@@ -25,7 +25,7 @@ def paper_value(label: str | None, group: str | None, row: str, metric: str) -> 
 
 @cache
 def tables() -> dict[str, Cells]:
-    """Every table by its label: group, row, metric, text."""
+    """By label, the cells of every table: group -> row -> metric -> text."""
     file = resources.files("golddiff_lab") / "data" / "paper_tables.json"
-    read = json.loads(file.read_text("utf-8"))["tables"]
-    return {label: table["cells"] for label, table in read.items()}
+    by_label = json.loads(file.read_text("utf-8"))["tables"]
+    return {label: table["cells"] for label, table in by_label.items()}

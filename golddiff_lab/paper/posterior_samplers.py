@@ -1,4 +1,4 @@
-"""deepinv's posterior samplers on an exact denoiser, against the exact posterior."""
+"""Compare deepinv's posterior samplers, run on an exact denoiser, with the exact posterior."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.page import Page
 from golddiff_lab.tables import markdown_table, number
 
-DRAWS = 8  # of each sampler for a measurement
-INTERVAL_DRAWS = 1000  # exact ones, whose quantiles are the interval
-SHARE, NARROW = 0.9, 0.01  # of the interval; narrower ones have nothing to be covered
+DRAWS = 8  # draws of each sampler per measurement
+INTERVAL_DRAWS = 1000  # exact draws, whose quantiles give the interval
+SHARE, NARROW = 0.9, 0.01  # probability of the interval; narrower intervals are ignored
 STEPS = 100
-FLAT = 1e6  # a noise level at which all that is left of a posterior is its prior
+FLAT = 1e6  # a noise level so high that the posterior equals the prior
 SHOWN = 2  # measurements in the pictures
 NOISES = {"mnist": (0.05, 0.5), "cifar10": (0.05, 1.0)}
 EXACT, GIVEN = "exact draws", "denoiser given y"
@@ -38,25 +38,25 @@ WHOLE = ("truth", "measured", "exact mean")
 
 NOTE = (
     "Each truth is drawn from the prior itself, so the exact posterior is right by construction. "
-    f"Every sampler runs on the exact denoiser, {DRAWS} draws a measurement, with deepinv's "
-    "settings. **Error**: root mean square from the mean of the draws to the exact mean. "
-    "**Spread**: root mean square of the draws' standard deviation. **Coverage**: of the draws' "
-    f"values, how many lie in the exact {SHARE:.0%} interval, where that is no point. Images in "
-    f'[-1, 1]; noise in [0, 1], as deepinv has it. "{EXACT}" is what {DRAWS} draws can reach; '
-    f'"{GIVEN}" is the DDPM solver of deepinv on the denoiser that knows the measurement.'
+    f"Every sampler runs on the exact denoiser with deepinv's settings, {DRAWS} draws per "
+    "measurement. **Error**: RMSE between the mean of the draws and the exact mean. "
+    "**Spread**: root mean square of the draws' standard deviations. **Coverage**: fraction of the "
+    f"draws' values within the exact {SHARE:.0%} interval, ignoring intervals of no width. Images "
+    f'are in [-1, 1], noise in deepinv\'s range [0, 1]. "{EXACT}" is what {DRAWS} draws can reach; '
+    f'"{GIVEN}" is deepinv\'s DDPM solver on the denoiser conditioned on the measurement.'
 )
 
 
 def priors(name: str, store: ImageStore) -> dict[str, Denoiser]:
-    """Denoisers whose prior is known, by what that is."""
-    found: dict[str, Denoiser] = {"the images": Optimal(store)}
-    if name == "mnist":  # of larger images the covariances take minutes a step
-        found["a mixture of Gaussians"] = GaussianMixture(store, components=4)
-    return found
+    """Denoisers with a known prior, by the name of the prior."""
+    denoisers: dict[str, Denoiser] = {"the images": Optimal(store)}
+    if name == "mnist":  # for larger images the covariances take minutes per step
+        denoisers["a mixture of Gaussians"] = GaussianMixture(store, components=4)
+    return denoisers
 
 
 def tasks(shape: tuple[int, ...]) -> dict[str, Callable[[], Any]]:
-    """Operators with singular values, which DDRM needs."""
+    """Operators with a singular value decomposition, which DDRM needs."""
     from deepinv import physics
 
     left = torch.ones(shape)
@@ -70,7 +70,7 @@ def tasks(shape: tuple[int, ...]) -> dict[str, Callable[[], Any]]:
 
 
 def averaged(shape: tuple[int, ...], side: int = 4) -> Any:
-    """Averages of squares; by its singular vectors, the cosine transforms of the squares."""
+    """Average over squares; the singular vectors are cosine transforms of the squares."""
     from deepinv.physics import DecomposablePhysics
 
     channels, height, width = shape
@@ -80,7 +80,7 @@ def averaged(shape: tuple[int, ...], side: int = 4) -> Any:
     singular = torch.zeros(1, *shape)
     singular[..., ::side, ::side] = 1 / side
 
-    def turned(images: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    def transformed(images: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
         squares = images.reshape(-1, channels, height // side, side, width // side, side)
         matrix = matrix.to(images.dtype)
         return torch.einsum("bcipjq,kp,lq->bcikjl", squares, matrix, matrix).reshape(images.shape)
@@ -92,13 +92,13 @@ def averaged(shape: tuple[int, ...], side: int = 4) -> Any:
 
     return DecomposablePhysics(
         U=lambda z: z[..., ::side, ::side], U_adjoint=spread, mask=singular, img_size=shape,
-        V_adjoint=lambda x: turned(x, basis), V=lambda z: turned(z, basis.T),
+        V_adjoint=lambda x: transformed(x, basis), V=lambda z: transformed(z, basis.T),
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Measurements of images that were drawn from a prior."""
+    """Measurements of images drawn from a prior."""
 
     prior: Denoiser
     physics: Any
@@ -114,7 +114,7 @@ class Problem:
 
     @cached_property
     def y(self) -> torch.Tensor:
-        """(n, *measured) of what deepinv has in [0, 1]."""
+        """(n, *measured) measurements in deepinv's range [0, 1]."""
         from deepinv.physics import GaussianNoise
 
         rng = torch.Generator().manual_seed(self.seed)
@@ -123,56 +123,56 @@ class Problem:
         return measured
 
     def given(self, times: int) -> Denoiser:
-        """The prior given each measurement, so many times over."""
+        """The denoiser conditioned on each measurement, repeated ``times`` times."""
         y = self.y.repeat_interleave(times, dim=0)
         return self.prior.given_measurement(lambda x: self.physics.A((x + 1) / 2), y, self.noise)
 
     @cached_property
     def exact(self) -> ExactPosterior:
-        """That of x0 given y alone."""
+        """The exact posterior of x0 given y."""
         return self.given(1).posterior(torch.zeros_like(self.truth), FLAT)
 
     @cached_property
     def interval(self) -> torch.Tensor:
-        """(2, n, C, H, W): between them the share ``SHARE`` of the exact posterior."""
+        """(2, n, C, H, W): bounds of the exact posterior's interval of probability ``SHARE``."""
         ends = torch.tensor([(1 - SHARE) / 2, (1 + SHARE) / 2])
-        each = self.exact.draw(INTERVAL_DRAWS, self.seed + 1).flatten(2).unbind(1)
-        found = torch.stack([draws.quantile(ends, dim=0) for draws in each], dim=1)
-        return found.reshape(2, *self.truth.shape)
+        by_image = self.exact.draw(INTERVAL_DRAWS, self.seed + 1).flatten(2).unbind(1)
+        bounds = torch.stack([draws.quantile(ends, dim=0) for draws in by_image], dim=1)
+        return bounds.reshape(2, *self.truth.shape)
 
     def drawn(self, sampler: str, steps: int) -> torch.Tensor:
-        """(DRAWS, n, C, H, W) in [-1, 1]."""
+        """Draws of a sampler, (DRAWS, n, C, H, W) in [-1, 1]."""
         if sampler == EXACT:
             return self.exact.draw(DRAWS, self.seed + 2)
         from golddiff.deepinv import AnalyticDenoiser
 
         denoiser = AnalyticDenoiser(self.given(DRAWS) if sampler == GIVEN else self.prior)
-        made = SAMPLERS[sampler](denoiser, steps)
+        draw = SAMPLERS[sampler](denoiser, steps)
         with torch.random.fork_rng(devices=[]):
-            out = made(self.y.repeat_interleave(DRAWS, dim=0), self.physics, seed=self.seed + 1)
+            out = draw(self.y.repeat_interleave(DRAWS, dim=0), self.physics, seed=self.seed + 1)
         drawn: torch.Tensor = 2 * out.detach().float() - 1
         return drawn.reshape(self.n, DRAWS, *self.truth.shape[1:]).transpose(0, 1)
 
 
 def ddpm(fidelity: str | None, denoiser: Any, steps: int) -> Any:
-    """A posterior diffusion with a fidelity term of deepinv's, or none."""
+    """A posterior diffusion of deepinv, with one of its data fidelity terms or none."""
     from deepinv import sampling
 
-    known = fidelity and getattr(sampling, fidelity)()
+    term = fidelity and getattr(sampling, fidelity)()
     solver = sampling.DDPMSolver(torch.linspace(1, 0, steps).double(), rng=torch.Generator())
     schedule = sampling.VariancePreservingDiffusion()
-    return sampling.PosteriorDiffusion(known, denoiser, schedule, solver)
+    return sampling.PosteriorDiffusion(term, denoiser, schedule, solver)
 
 
 def dps(weight: float, denoiser: Any, steps: int) -> Any:
-    """Chung et al. 2023, with the weight of the gradient of ||y - A D(x)||."""
+    """Chung et al. 2023; ``weight`` scales the gradient of ||y - A D(x)||."""
     from deepinv.sampling import DPS
 
     return DPS(denoiser, num_steps=steps, weight=weight, rng=torch.Generator())
 
 
 def ddrm(denoiser: Any, steps: int) -> Any:
-    """Kawar et al. 2022; down to a noise level just above 0."""
+    """Kawar et al. 2022, down to a noise level just above 0."""
     from deepinv.sampling import DDRM
 
     return DDRM(denoiser, sigmas=np.linspace(1, 1e-3, steps))
@@ -197,7 +197,7 @@ SAMPLERS: dict[str, Callable[[Any, int], Any]] = {
 
 
 def scores(problem: Problem, drawn: torch.Tensor) -> Result:
-    """Distance of means, spreads, coverage of draws (DRAWS, n, C, H, W); pictures."""
+    """Error of the mean, spread and coverage of draws (DRAWS, n, C, H, W), with pictures."""
     low, high = problem.interval
     wide = high - low > NARROW
     inside = ((drawn >= low) & (drawn <= high)).float().mean(dim=0)
@@ -211,15 +211,15 @@ def scores(problem: Problem, drawn: torch.Tensor) -> Result:
 
 
 def shown(problem: Problem) -> Result:
-    """What the pictures begin with."""
+    """The first rows of the pictures: truth, measurement and exact mean."""
     y = 2 * problem.y[:SHOWN] - 1
     size = problem.truth.shape[2:]
-    images = problem.truth, torch.nn.functional.interpolate(y, size), problem.exact.mean
-    return {name: packed(one[:SHOWN]) for name, one in zip(WHOLE, images, strict=True)}
+    rows = problem.truth, torch.nn.functional.interpolate(y, size), problem.exact.mean
+    return {name: packed(images[:SHOWN]) for name, images in zip(WHOLE, rows, strict=True)}
 
 
 def run(context: Context) -> Page:
-    """The page: a table for each data set, prior and noise, a picture for each prior."""
+    """The page: one table per data set, prior and noise, and one picture per prior."""
     check_deepinv()
     page, steps = Page([NOTE]), context.steps(STEPS)
     for name, noises in NOISES.items():
@@ -230,20 +230,20 @@ def run(context: Context) -> Page:
         for title, prior in priors(name, store).items():
             blocks: dict[str, dict[str, Any]] = {}
             for noise in noises:
-                found = {
+                results = {
                     task: _results(context, name, title, Problem(
                         prior, make(), noise, context.n, context.seed), task, steps)
                     for task, make in tasks(store.shape).items()
                 }  # fmt: skip
-                blocks |= {f"{task}, noise {noise:g}": cells for task, cells in found.items()}
+                blocks |= {f"{task}, noise {noise:g}": cells for task, cells in results.items()}
                 head = f"{name}, {store.n:,} images; prior: {title}; noise {noise:g}; "
                 page.lines += ["", f"### {head}{context.n} measurements, {steps} steps", ""]
-                page.lines += _table(found)
+                page.lines += _table(results)
                 page.rows += [
                     {"data": name, "images": store.n, "prior": title, "noise": noise, "task": task,
                      "sampler": sampler, "error": r["error"], "spread": r["spread"],
                      "exact_spread": r["exact_spread"], "coverage": r["coverage"]}
-                    for task, cells in found.items()
+                    for task, cells in results.items()
                     for sampler, r in cells.items() if sampler not in WHOLE
                 ]  # fmt: skip
             page.pictures[f"posterior-samplers-{name}-{title.split()[1]}"] = _draw(blocks)
@@ -258,27 +258,27 @@ def _results(
         "prior": title, "task": task, "noise": problem.noise, "n": problem.n, "draws": DRAWS,
         "seed": problem.seed, "steps": steps,
     }  # fmt: skip
-    found: dict[str, Any] = dict(context.cells.get({**key, "sampler": ""}, lambda: shown(problem)))
+    cells: dict[str, Any] = dict(context.cells.get({**key, "sampler": ""}, lambda: shown(problem)))
     for sampler in (EXACT, *SAMPLERS):
 
         def compute(sampler: str = sampler) -> Result:
             context.say(f"{name}, {title}, {task}, noise {problem.noise:g}: {sampler} ...")
             return scores(problem, problem.drawn(sampler, steps))
 
-        found[sampler] = context.cells.get({**key, "sampler": sampler}, compute)
-    return found
+        cells[sampler] = context.cells.get({**key, "sampler": sampler}, compute)
+    return cells
 
 
-def _table(found: dict[str, dict[str, Any]]) -> list[str]:
+def _table(results: dict[str, dict[str, Any]]) -> list[str]:
     header = ["sampler"]
     exact, rows = ["exact posterior"], [[sampler] for sampler in (EXACT, *SAMPLERS)]
-    for task, cells in found.items():
+    for task, cells in results.items():
         header += [f"{task}: error", "spread", "coverage"]
         exact += ["", number(cells[EXACT]["exact_spread"], ".3f"), ""]
         for row in rows:
-            one = cells[row[0]]
-            row += [number(one[x], ".3f") for x in ("error", "spread")]
-            row.append(number(one["coverage"], ".0%"))
+            cell = cells[row[0]]
+            row += [number(cell[key], ".3f") for key in ("error", "spread")]
+            row.append(number(cell["coverage"], ".0%"))
     return markdown_table(header, [exact, *rows])
 
 
@@ -287,8 +287,8 @@ def _draw(blocks: dict[str, dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(1.6 + 1.5 * len(blocks), 0.8 * len(rows) + 0.6), layout="constrained")
     grid = figure.subplots(1, len(blocks), squeeze=False)[0]
     for axes, (title, cells) in zip(grid, blocks.items(), strict=True):
-        each = [cells[row] if row in WHOLE else cells[row]["pictures"] for row in rows]
-        images = torch.cat([unpacked(one) for one in each])
+        texts = [cells[row] if row in WHOLE else cells[row]["pictures"] for row in rows]
+        images = torch.cat([unpacked(text) for text in texts])
         draw_rows(axes, images, rows if axes is grid[0] else [""] * len(rows))
         axes.set_title(title.replace(", ", "\n"), fontsize=8)
     return figure

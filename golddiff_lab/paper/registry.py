@@ -21,10 +21,10 @@ class Experiment:
     """One table or figure of the paper.
 
     Attributes:
-        name: on the command line.
-        title: of its page.
-        source: where it stands in the paper.
-        place: "module:name" of its ``(context) -> Page`` in this package; imported when it is run.
+        name: name on the command line.
+        title: title of its page.
+        source: location in the paper.
+        place: "module:name" of its function ``(context) -> Page`` in this package, imported on use.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Experiment:
     place: str
 
     def run(self, context: Context) -> Page:
-        """Compute what is not stored yet, and make the page.
+        """Compute the results that are not cached, and return the page.
 
         Raises:
-            GoldDiffError: data or an oracle that was given cannot be used.
+            GoldDiffError: the given data or oracle cannot be used.
         """
         page: Page = resolve_name(f"golddiff_lab.paper.{self.place}")(context)
         return page
@@ -78,7 +78,7 @@ EXPERIMENTS = {
 
 
 def of_the_paper() -> list[str]:
-    """The names of the paper's."""
+    """Names of the experiments that are in the paper."""
     return [e.name for e in EXPERIMENTS.values() if e.source != NOT_IN_PAPER]
 
 
@@ -86,7 +86,7 @@ def find(name: str) -> Experiment:
     """The experiment of a name.
 
     Raises:
-        ArgumentError: lists the names there are.
+        ArgumentError: an unknown name; the message lists the valid ones.
     """
     if name not in EXPERIMENTS:
         raise ArgumentError(f"name: got {name!r}, expected all or one of {', '.join(EXPERIMENTS)}")

@@ -1,4 +1,4 @@
-"""One page of all finished experiments, with the prose that was written by hand."""
+"""Combine all finished experiments into one page, with hand-written remarks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from golddiff.system.files import written_whole
 from golddiff_lab.paper.registry import EXPERIMENTS
 
 INTRODUCTION = "introduction"
-LONG = 150  # characters of a line that is a paragraph
+LONG = 150  # lines of at least this many characters count as paragraphs
 
 HEAD = """# Results
 
@@ -22,22 +22,22 @@ Diffusion", ICML 2026.
 
 
 def notes_path(page: Path) -> Path:
-    """Where the remarks of a page are kept: ``results.notes.md`` beside ``results.md``."""
+    """Path of a page's remarks: ``results.notes.md`` for ``results.md``."""
     return page.with_name(f"{page.stem}.notes.md")
 
 
 def write_report(out: Path, page: Path) -> list[str]:
-    """Collect the pages in ``out`` into one, pictures copied beside it.
+    """Combine the pages in ``out`` into one, and copy their pictures.
 
     Args:
         out: folder of ``golddiff reproduce``.
-        page: the file to write, ``.md``; pictures go into a folder of its name without suffix.
+        page: the ``.md`` file to write; pictures go into a folder of the same name without suffix.
 
     Returns:
         The names of the experiments on the page.
 
     Raises:
-        ArgumentError: nothing is finished there; a remark for an experiment that is none; the page
+        ArgumentError: no experiment is finished, a remark names an unknown experiment, or the page
             cannot be written.
     """
     finished = [name for name in EXPERIMENTS if (out / f"{name}.md").is_file()]
@@ -67,24 +67,24 @@ def write_report(out: Path, page: Path) -> list[str]:
 
 
 def _narrow(line: str) -> str:
-    """A table's line without what makes its columns line up in a terminal."""
+    """A table line without the padding that aligns its columns."""
     return re.sub("  +", " ", re.sub("---+", "---", line)) if line.startswith("|") else line
 
 
 def _is_note(line: str) -> bool:
-    """Whether it is a paragraph that several tables share, which is read once."""
+    """Whether a line is a paragraph; one that several tables share is kept only once."""
     return len(line) >= LONG and not line.startswith("|")
 
 
 def read_notes(path: Path) -> dict[str, str]:
-    """The remarks by the name in each ``## name`` heading; empty where there is no file.
+    """The remarks, by the name in each ``## name`` heading; empty if there is no file.
 
     Raises:
-        ArgumentError: a heading that is neither an experiment's nor ``introduction``.
+        ArgumentError: a heading that is neither an experiment nor ``introduction``.
     """
     if not path.is_file():
         return {}
-    # What stands before the first heading is for whoever edits the file.
+    # Text before the first heading is for editors of the file.
     _, *sections = re.split(r"^## +", path.read_text("utf-8"), flags=re.MULTILINE)
     notes = {}
     for section in sections:

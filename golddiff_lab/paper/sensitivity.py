@@ -1,4 +1,4 @@
-"""How much the largest candidate set m_max and the smallest golden subset k_min matter."""
+"""Sensitivity to the largest candidate set m_max and to the smallest golden subset k_min."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def _page(
 
 
 def _series(rows: list[dict[str, Any]], x: list[float], metric: str) -> list[Series]:
-    """Each data set's GoldDiff against the setting, and its PCA, a dashed line."""
-    made = []
+    """For each data set, GoldDiff against the setting, and PCA as a dashed line."""
+    series = []
     for column in dict.fromkeys(row["column"] for row in rows):
         *points, baseline = [row[metric] for row in rows if row["column"] == column]
         mean, low, high = ([p[side] for p in points] for side in ("mean", "low", "high"))
-        made += [
+        series += [
             Series(column, x, mean, low, high),
             Series(f"{column}, PCA", [x[0], x[-1]], [baseline["mean"]] * 2, dashed=True,
                    like=column),
         ]  # fmt: skip
-    return made
+    return series

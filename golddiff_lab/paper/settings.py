@@ -1,4 +1,4 @@
-"""The options of ``golddiff reproduce`` that experiments read."""
+"""The options of ``golddiff reproduce`` that experiments use."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from golddiff.cli.command import option
 
 @dataclass
 class Settings:
-    """How an experiment is run; the help of each on the command line says what it is."""
+    """Settings of an experiment, documented by their help texts on the command line."""
 
-    n: int = option("Images compared; the paper's 128.", 128)
-    out: Path = option("The folder of results.", Path("results"))
-    seed: int = option("Of the noise and the random picks.", 0)
+    n: int = option("Number of images compared; the paper uses 128.", 128)
+    out: Path = option("Folder of the results.", Path("results"))
+    seed: int = option("Seed of the noise and of random choices.", 0)
     batch: int = option("Images denoised together.", 16, names=("--batch-size", "--batch"))
     kamb_images: int | None = option(
-        "Kamb's methods over this many random images, and the tables say so; default: all, which "
-        "takes long.",
+        "Run Kamb's methods over this many random images, as noted in the tables; default: all, "
+        "which takes long.",
         None,
     )
     most_steps: int | None = option(
-        "Runs of more steps are left out, and stand as not run; default: none, ImageNet's have "
-        "100.",
+        "Skip runs with more steps, which tables show as not run; default: skip none (ImageNet's "
+        "have 100).",
         None,
     )
-    quick: bool = option("A few images and steps: a trial run, no result.", False)
+    quick: bool = option("A trial run with a few images and steps, not a result.", False)

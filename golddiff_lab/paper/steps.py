@@ -1,4 +1,4 @@
-"""Figures 2 and 5: what PCA, with averaged and exact weights, and GoldDiff predict at each step."""
+"""Figures 2 and 5: predictions at each step of PCA (averaged and exact weights) and GoldDiff."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ CONDITIONAL = ("imagenet", "imagenet64-100")
 TENCH = 0  # ImageNet's first class
 
 SMOOTHING_NOTE = (
-    "One image from the same noise, the x0 predicted at each step. The paper's point: PCA with "
-    "batch-averaged weights stays smooth to the end."
+    "One image from the same noise, with the x0 predicted at each step. The paper's point: PCA "
+    "with batch-averaged weights stays smooth to the end."
 )
 CLASS_NOTE = (
-    "The same for class 0 alone (in ImageNet the tench): the paper shows exact weights over the "
-    "whole class pasting patches of single images together."
+    "The same for class 0 alone (tench in ImageNet): the paper shows that exact weights over the "
+    "whole class paste patches of single images together."
 )
 
 
 def run_smoothing(context: Context) -> Page:
-    """Figure 2: the first data set that is here."""
+    """Figure 2, on the first available data set."""
     return _page(context, "smoothing", UNCONDITIONAL, None, SMOOTHING_NOTE)
 
 
 def run_tench(context: Context) -> Page:
-    """Figure 5: class 0 of ImageNet, or of the stand-in."""
+    """Figure 5, on class 0 of ImageNet or of its substitute."""
     return _page(context, "tench", CONDITIONAL, TENCH, CLASS_NOTE)
 
 
 def _page(
     context: Context, figure: str, names: Sequence[str], label: int | None, note: str
 ) -> Page:
-    found = context.first(names)
-    if found is None:
+    available = context.first(names)
+    if available is None:
         return Page([f"No data here: `--data NAME=PATH` with one of {', '.join(names)}."])
-    name, store = found
+    name, store = available
     title = DATA_SETS[name].title
     if label is not None and label in store.classes and store.class_names:
         title += f", class {store.class_names[label]}"
-    made = [_predictions(context, name, store, row, label) for row in ROWS]
-    sigmas = made[0]["sigmas"]
+    results = [_predictions(context, name, store, row, label) for row in ROWS]
+    sigmas = results[0]["sigmas"]
     rows = [
         trajectory.Row(row.title, unpacked(result["pictures"]))
-        for row, result in zip(ROWS, made, strict=True)
+        for row, result in zip(ROWS, results, strict=True)
     ]
     about = (
         f"{title}: {len(store.rows_of(label)):,} images (checksum "
@@ -78,8 +78,8 @@ def _predictions(
     def compute() -> Result:
         denoiser = create(row.method, store, settings, context.seed)
         with context.watch(f"{DATA_SETS[name].title}: {row.title}", steps) as on_step:
-            made = sample(denoiser, 1, steps, seed=context.seed, labels=label, on_step=on_step)
-        assert made.trajectory is not None
-        return {"sigmas": made.sigmas, "pictures": packed(made.trajectory[:, 0])}
+            run = sample(denoiser, 1, steps, seed=context.seed, labels=label, on_step=on_step)
+        assert run.trajectory is not None
+        return {"sigmas": run.sigmas, "pictures": packed(run.trajectory[:, 0])}
 
     return context.cells.get(key, compute)

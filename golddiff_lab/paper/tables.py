@@ -1,4 +1,4 @@
-"""The likeness tables: a table a column of the paper's, a row a method, paper and ours."""
+"""Tables of likeness to networks: one table per column of the paper's, one row per method."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ SAMPLERS = {"ddim": "DDIM", "heun": "Heun"}
 DASH = "–"
 
 NOTE = (
-    "MSE and r2 of images in [0, 1] against the oracle's from the same noise, averaged over the "
-    "images, with 95% bootstrap intervals. Seconds an image and step, without what is made once "
-    "(masks, compiled kernels), and in brackets of processors, which other work on the machine "
-    "does not lengthen. The paper's times and memory are of its GPU, ours of this machine: "
-    "our memory is the whole process's at its highest, mapped images included, and in brackets "
-    "what it grew by while the method was set up and ran."
+    "MSE and r2 compare images in [0, 1] with the oracle's from the same noise; they are means "
+    "over the images, with 95% bootstrap intervals. Times are seconds per image and step without "
+    "one-time work (masks, compiled kernels), with CPU seconds in brackets, which exclude other "
+    "programs. The paper's times and memory are for its GPU, ours for this machine. Our memory is "
+    "the peak of the process, including mapped images, with its growth during setup and run in "
+    "brackets."
 )
 
 
 @dataclass(frozen=True)
 class LikenessTable:
-    """One table of the paper, or one of ours beside them.
+    """One table of the paper, or one of ours.
 
     Attributes:
-        label: LaTeX's; None: the paper has no such table.
-        columns: a table each, on our page.
+        label: LaTeX label in the paper; None for our own tables.
+        columns: columns of the paper's table; each becomes a table on our page.
         rows: the methods.
-        metrics: of ``HEADINGS``.
-        differences: pairs of rows whose paired difference is told under each table.
+        metrics: keys of ``HEADINGS``.
+        differences: pairs of rows whose paired difference is printed below each table.
         notes: paragraphs above the tables.
     """
 
@@ -67,7 +67,7 @@ class LikenessTable:
         page = Page([NOTE, *(line for note in self.notes for line in ("", note))])
         for column in self.columns:
             here = column_here(context, column)
-            # A stand-in that is not here is no gap in the paper's table.
+            # Substitutes are optional, because the paper's table does not have them.
             if isinstance(here, str) and here != NOT_RUN and column.stand_in:
                 continue
             page.lines += ["", f"### {column.title}", ""]
@@ -78,12 +78,12 @@ class LikenessTable:
         return page
 
     def _add(self, page: Page, context: Context, here: Here) -> None:
-        """A column of which all is here: its table, figures and curves."""
+        """Add a column whose data and oracle are available: table, rows and curves."""
         column = here.column
         results = {row.title: likeness(context, here, row) for row in self.rows}
         titles = [row_title(context, here, row) for row in self.rows]
-        whose = ("ours",) if self.label is None else ("paper", "ours")
-        header = ["Method", *(f"{HEADINGS[m]}, {who}" for m in self.metrics for who in whose)]
+        origins = ("ours",) if self.label is None else ("paper", "ours")
+        header = ["Method", *(f"{HEADINGS[m]}, {o}" for m in self.metrics for o in origins)]
         texts = [
             [title, *self._cells(column, row.title, results[row.title])]
             for title, row in zip(titles, self.rows, strict=True)
@@ -109,7 +109,7 @@ class LikenessTable:
         page.panels += _curves(column.title, dict(zip(titles, results.values(), strict=True)))
 
     def _missing(self, column: Column, reason: str) -> list[str]:
-        """The paper's figures alone, and why ours are not here."""
+        """A table of the paper's numbers, with the reason why ours are missing."""
         header = ["Method", *(f"{HEADINGS[metric]}, paper" for metric in self.metrics), "ours"]
         texts = [
             [row.title, *(text or DASH for text in self._paper(column, row.title).values()), reason]
@@ -118,7 +118,7 @@ class LikenessTable:
         return markdown_table(header, texts)
 
     def _paper(self, column: Column, row: str) -> dict[str, str | None]:
-        """What the paper prints of a method, by metric."""
+        """The paper's numbers for a method, by metric."""
         return {m: paper_value(self.label, column.group, row, m) for m in self.metrics}
 
     def _cells(self, column: Column, row: str, result: Result) -> list[str]:
@@ -135,12 +135,12 @@ class LikenessTable:
 
 
 def _about(here: Here, result: Result) -> str:
-    """One line: what was compared with what, and how."""
+    """One line that describes the comparison: store, oracle and settings."""
     store, settings = here.store, here.settings
-    theirs = here.column.oracle_sampler or settings.sampler
+    oracle_sampler = here.column.oracle_sampler or settings.sampler
     sampler = SAMPLERS[settings.sampler]
-    if theirs != settings.sampler:
-        sampler = f"{sampler} (the oracle's: {SAMPLERS[theirs]})"
+    if oracle_sampler != settings.sampler:
+        sampler = f"{sampler} (the oracle's: {SAMPLERS[oracle_sampler]})"
     return (
         f"{store.n:,} images, {shape_text(store.shape)} "
         f"(checksum {store.manifest.images_checksum[:12]}); "
@@ -152,7 +152,7 @@ def _about(here: Here, result: Result) -> str:
 
 
 def _curves(title: str, results: dict[str, Result]) -> list[Panel]:
-    """Likeness of each step's prediction, method by method, where both sides share the steps."""
+    """Plot r2 of each step's prediction by method, if both sides use the same sampler."""
     lines = [
         Series(name, result["per_step"]["sigma"], result["per_step"]["own"]["r2"])
         for name, result in results.items()
@@ -165,7 +165,7 @@ def _curves(title: str, results: dict[str, Result]) -> list[Panel]:
 
 
 def _seconds(result: Result) -> str:
-    """Seconds an image and step, and of processors."""
+    """Wall seconds per image and step, followed by CPU seconds in brackets."""
     seconds = result["seconds"]
     wall, processor = (
         seconds[name] for name in ("per_image_and_step", "processor_per_image_and_step")
@@ -204,14 +204,14 @@ def _signed(value: Interval, digits: int) -> str:
 
 
 def paired_difference(a: Sequence[float | None], b: Sequence[float | None]) -> Interval:
-    """The interval of the mean of a - b, image by image.
+    """Bootstrap interval of the mean paired difference a - b.
 
-    Two methods that start from the same noise err on the same images: their difference is known
-    far better than either mean.
+    The errors of two methods from the same noise are correlated, so their difference is known
+    much more precisely than either mean.
 
     Args:
-        a: (n,) one value an image; None or NaN is left out.
-        b: (n,) the other method's, in the same order.
+        a: (n,) one value per image; None or NaN is ignored.
+        b: (n,) values of the other method, in the same order.
     """
     left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if left.shape != right.shape:

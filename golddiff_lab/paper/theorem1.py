@@ -1,4 +1,4 @@
-"""Theorem 1 on real data: the error of a truncated posterior mean, and the bound on it."""
+"""Theorem 1 on real data: the error of truncated posterior means, compared with its bound."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from golddiff_lab.tables import markdown_table
 
 QUERIES = 16
 FRACTIONS = (0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.6)
-VISIBLE = 1e-9  # an error below is left out of the plots
-TOLD = 0.05  # the fraction of the tables: the paper's k_min
+VISIBLE = 1e-9  # smaller errors are not plotted
+TOLD = 0.05  # k / N shown in the tables: the paper's k_min
 TINY = float(np.finfo(np.float64).tiny)
 
 NOTE = (
     "Queries are training images with noise. For each noise level and subset size k: the distance "
     "between the exact posterior mean and the mean over the k heaviest images, 2 R Z_tail / Z, and "
-    "the theorem's 2 R (N - k) exp(-gap), in the units of ||x||, x in [-1, 1]. A trivial bound is "
-    "2 R: the theorem says something only where it is below."
+    "the theorem's 2 R (N - k) exp(-gap), in the units of ||x||, x in [-1, 1]. 2 R is a trivial "
+    "bound, so the theorem is informative only where its bound is smaller."
 )
 
 
 def run(context: Context) -> Page:
-    """The page: digits, which are always there, and every data set given."""
+    """The page, with the built-in digits and every available data set."""
     page = Page([NOTE])
     digits = cached_store("digits", SourceOptions(), say=context.say)
     stores = [("digits", "digits (8 x 8)", digits)]
@@ -61,9 +61,9 @@ def run(context: Context) -> Page:
 
 
 def errors(store: ImageStore, x: F32, sigma: float, ks: list[int]) -> F64:
-    """For each k the rows (error, 2 R Z_tail / Z, Theorem 1) of one query (D,), (len(ks), 3).
+    """(error, 2 R Z_tail / Z, Theorem 1) for each k and one query (D,), as (len(ks), 3).
 
-    The images between one k and the next are summed once; partial posteriors merge exactly.
+    The images between successive ks are summed once; partial posteriors merge exactly.
     """
     distances = squared_distances(store.stored, store.rows_of(None), x[None])
     logits = distances[0] * -precision(sigma)
@@ -123,11 +123,11 @@ def _measured(context: Context, name: str, title: str, store: ImageStore) -> Res
         return {
             "n": store.n, "radius": store.radius, "queries": queries, "ks": ks, "sigmas": sigmas,
             "checked": int(error.size),
-            # Rounding: the weighted sums are of float32 images, and below TINY numbers lose digits.
+            # Allow for rounding: images are float32, and numbers below TINY are denormal.
             "violations": int(np.sum(error > bound * (1 + 1e-5) + TINY)),
             "median": {
-                what: np.median(values, axis=1).tolist()
-                for what, values in (("error", error), ("tail", tail), ("bound", bound))
+                name: np.median(values, axis=1).tolist()
+                for name, values in (("error", error), ("tail", tail), ("bound", bound))
             },
         }  # fmt: skip
 
@@ -136,31 +136,31 @@ def _measured(context: Context, name: str, title: str, store: ImageStore) -> Res
 
 def _tables(result: Result) -> list[str]:
     ks = result["ks"]
-    at = int(np.abs(np.array(ks) - TOLD * result["n"]).argmin())
+    j = int(np.abs(np.array(ks) - TOLD * result["n"]).argmin())
     median = result["median"]
     texts = [
-        [f"{sigma:.3g}", *(f"{median[what][i][at]:.3g}" for what in ("error", "tail", "bound"))]
+        [f"{sigma:.3g}", *(f"{median[name][i][j]:.3g}" for name in ("error", "tail", "bound"))]
         for i, sigma in enumerate(result["sigmas"])
     ]
     head = (
         f"N = {result['n']:,}, R = {result['radius']:.4g}, {result['queries']} queries a level; "
-        f"medians at k = {ks[at]:,}; broken {result['violations']} of {result['checked']:,} times."
+        f"medians at k = {ks[j]:,}; broken {result['violations']} of {result['checked']:,} times."
     )
     return [head, "", *markdown_table(["σ", "error", "2 R Z_tail / Z", "Theorem 1"], texts)]
 
 
 def _panels(title: str, result: Result) -> list[Panel]:
-    """Three noise levels: the highest, the lowest with an error to speak of, and one between."""
-    seen = [i for i, errors in enumerate(result["median"]["error"]) if errors[0] > VISIBLE]
-    chosen = sorted({seen[0], seen[len(seen) // 2], seen[-1]}) if seen else []
-    names: dict[str, str] = {"error": "error", "tail": "2 R Z_tail / Z", "bound": "Theorem 1"}
+    """Plots at three noise levels: the highest, the lowest with a visible error, the middle."""
+    visible = [i for i, errors in enumerate(result["median"]["error"]) if errors[0] > VISIBLE]
+    chosen = sorted({visible[0], visible[len(visible) // 2], visible[-1]}) if visible else []
+    titles: dict[str, str] = {"error": "error", "tail": "2 R Z_tail / Z", "bound": "Theorem 1"}
 
-    def line(what: str, i: int) -> list[Any]:
-        return [v if v > VISIBLE else None for v in result["median"][what][i]]
+    def line(name: str, i: int) -> list[Any]:
+        return [v if v > VISIBLE else None for v in result["median"][name][i]]
 
     panels = []
     for i in chosen:
-        lines = [Series(text, result["ks"], line(what, i)) for what, text in names.items()]
+        lines = [Series(text, result["ks"], line(name, i)) for name, text in titles.items()]
         trivial = [2 * result["radius"]] * 2
         lines.append(Series("2 R", [result["ks"][0], result["ks"][-1]], trivial, dashed=True))
         panels.append(

@@ -1,14 +1,14 @@
-"""The paper's Theorem 1: how far a posterior mean over the top k images can be from the exact one.
+"""The paper's Theorem 1: a bound on the error of a posterior mean over the top k images.
 
 With logits sorted l_(1) >= ... >= l_(N), weights w_i = exp(l_i) / Z, Z = sum_j exp(l_j), and S the
-first k: the two means differ by
+first k, the two means differ by
 
     f_S - f_D = (Z_tail / Z) (f_S - f_tail),    Z_tail = sum over i outside S of exp(l_i),
 
-where f_tail is the weighted mean of the images left out. Both means lie in the ball of radius
+where f_tail is the weighted mean of the omitted images. Both means lie in the ball of radius
 R = max_i ||x_i||, so ||f_S - f_D|| <= 2 R Z_tail / Z (:func:`tail_bound`). Each of the N - k terms
-of Z_tail is at most exp(l_(k+1)) and Z is at least exp(l_(1)), which gives the paper's
-2 R (N - k) exp(-(l_(1) - l_(k+1))) (:func:`truncation_bound`): never smaller than the former.
+of Z_tail is at most exp(l_(k+1)) and Z is at least exp(l_(1)), which gives the paper's looser
+bound, 2 R (N - k) exp(-(l_(1) - l_(k+1))) (:func:`truncation_bound`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def truncation_bound(logits: ArrayLike, k: int, radius: float) -> float:
 
     Args:
         logits: (N,) finite log weights, in any order, up to a constant.
-        k: images kept, those of the largest logits, 1 to N.
+        k: number of images kept, those with the largest logits, 1 to N.
         radius: R >= 0, the largest Euclidean norm of an image.
 
     Returns:
@@ -37,9 +37,9 @@ def truncation_bound(logits: ArrayLike, k: int, radius: float) -> float:
 
 
 def tail_bound(logits: ArrayLike, k: int, radius: float) -> float:
-    """The step before in its proof: 2 R Z_tail / Z, tighter, and needs every logit.
+    """The tighter bound 2 R Z_tail / Z, which depends on every logit.
 
-    Args, returns and raises as :func:`truncation_bound`.
+    Arguments, result and errors are those of :func:`truncation_bound`.
     """
     ordered = _ordered(logits, k, radius)
     weights = np.exp(ordered - ordered[0])
@@ -47,7 +47,7 @@ def tail_bound(logits: ArrayLike, k: int, radius: float) -> float:
 
 
 def _ordered(logits: ArrayLike, k: int, radius: float) -> F64:
-    """The logits, largest first."""
+    """Check the arguments and sort the logits, largest first."""
     values = np.asarray(logits, np.float64)
     if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
         raise ArgumentError(f"logits: got shape {values.shape}, expected (N,) finite numbers")

@@ -1,4 +1,4 @@
-"""Figure 3: posterior weights over time, and what a random subset does to the PCA denoiser."""
+"""Figure 3: posterior weights over time, and the PCA denoiser over random subsets."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from golddiff_lab.tables import markdown_table
 IMAGES = 8
 STEPS = 10
 SIZES = (10, 30, 100, 300, 1000, 3000, 5000)
-DRAWN = (10, 100, 1000, 5000)  # the paper's, in the pictures
+DRAWN = (10, 100, 1000, 5000)  # sizes shown in the pictures, as in the paper
 TOP = 10
-# A pixel's weights take about as long as a step: the weights are looked at
-PIXELS = 3  # at a lattice of 3 x 3 pixels
-LOOKED_AT = 4  # of so many images
+# One pixel's weights take about as long as a step, so they are computed for few pixels and images.
+PIXELS = 3  # a grid of 3 x 3 pixels
+LOOKED_AT = 4  # number of images
 ORDER = ("cifar10", "mnist", "fashion-mnist", "celeba-hq", "afhq", "imagenet64-100")
 
 NOTE = (
-    "The paper shows this figure for PCA on CIFAR-10, without numbers. States are those of the "
-    "full-scan PCA denoiser's own run (exact weights), predictions are compared in [0, 1]."
+    "The paper shows this figure for PCA on CIFAR-10, without numbers. States come from the "
+    "full-scan PCA denoiser's own run (exact weights). Predictions are compared in [0, 1]."
 )
 
 
 class RandomSubset:
-    """``size`` images drawn once: what the paper's Figure 3 compares the full scan with.
+    """A schedule of one fixed random subset, which the paper's Figure 3 compares with full scans.
 
-    A schedule for :class:`golddiff.estimators.golden.GoldDiff`. Smaller subsets of one seed lie
-    within larger ones.
+    For :class:`golddiff.estimators.golden.GoldDiff`. With the same seed, larger subsets contain
+    smaller ones.
 
     Args:
-        size: images, 1 or more; of a class with fewer, all of them.
+        size: number of images, 1 or more; a smaller class is used entirely.
     """
 
     def __init__(self, size: int) -> None:
@@ -58,27 +58,27 @@ class RandomSubset:
         self.size = size
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
-        """The subset's size, screened and kept, whatever the noise."""
+        """(m, k), both the subset's size at every noise level."""
         size = min(self.size, n)
         return size, size
 
     def supports(
         self, store: ImageStore, x: F32, sigma: float, label: Prior, seed: int
     ) -> list[Support]:
-        """One support for all queries."""
+        """The same support for all queries."""
         rows = store.rows_of(label)
         drawn = np.random.default_rng(seed).permutation(rows)[: self.size]
         return [Support(np.sort(drawn))] * len(x)
 
 
 def run(context: Context) -> Page:
-    """The page: CIFAR-10, or the first data set that is here, or the built-in digits."""
-    found = context.first(ORDER)
-    if found is None:
+    """The page, on CIFAR-10, or else the first available data set or the built-in digits."""
+    available = context.first(ORDER)
+    if available is None:
         name, title, threshold = "digits", "digits (8 x 8)", 0.02
         store = cached_store("digits", SourceOptions(), say=context.say)
     else:
-        name, store = found
+        name, store = available
         title, threshold = DATA_SETS[name].title, DATA_SETS[name].golden_threshold
     sizes = [size for size in SIZES if size < store.n]
     if context.quick:
@@ -98,8 +98,8 @@ def run(context: Context) -> Page:
         total = images * steps
         with context.watch(f"weights: {title}, full scan", total) as on_step:
             full = run_sampler(pca, store, settings, on_step)
-        looks = 2 * min(images, LOOKED_AT) * steps
-        with context.watch(f"weights: {title}, weights", looks) as on_step:
+        total = 2 * min(images, LOOKED_AT) * steps
+        with context.watch(f"weights: {title}, weights", total) as on_step:
             spread = [_spread(e, full, on_step) for e in (Optimal(store), pca)]
         subsets = _subsets(context, pca, full, settings, sizes, title)
         return {
@@ -112,7 +112,7 @@ def run(context: Context) -> Page:
 
 
 def _spread(estimator: Estimator, full: Run, on_step: Any) -> dict[str, list[float]]:
-    """Mean effective number of images, largest weight and top ten's, at each step's states."""
+    """Means over states of effective number, largest weight and top ten's weight, by step."""
     store = estimator.store
     support = Support(store.rows_of(None))
     pixels: list[int | None] = [None]
@@ -123,34 +123,34 @@ def _spread(estimator: Estimator, full: Run, on_step: Any) -> dict[str, list[flo
             for side in (height, width)
         )
         pixels = [int(y * width + x) for y in ys for x in xs]
-    found: dict[str, list[float]] = {"effective": [], "top1": [], "top10": []}
+    means: dict[str, list[float]] = {"effective": [], "top1": [], "top10": []}
     for states, sigma in zip(full.states, full.sigmas, strict=True):
-        each = []
+        values = []
         for x in states[:LOOKED_AT].flatten(1).numpy():
             for pixel in pixels:
                 weights = Weights(estimator, support, x, sigma, TOP, pixel)
                 ranked = weights.ranked().scores
-                each.append(
+                values.append(
                     (weights.effective.mean(), ranked[:, 0].mean(), ranked.sum(axis=1).mean())
                 )
             on_step(1)
-        for name, value in zip(found, np.mean(each, axis=0), strict=True):
-            found[name].append(float(value))
-    return found
+        for name, value in zip(means, np.mean(values, axis=0), strict=True):
+            means[name].append(float(value))
+    return means
 
 
 def _subsets(
     context: Context, pca: PCA, full: Run, settings: RunSettings, sizes: list[int], title: str
 ) -> dict[str, Any]:
-    """Random subsets against the full scan: each step alone, whole runs, and their pictures."""
+    """Random subsets compared with the full scan: single steps, whole runs, and pictures."""
     single, final, pictures = [], [], {}
     with context.watch(
         f"weights: {title}, subsets", len(sizes) * settings.n * settings.steps
-    ) as on:
+    ) as on_step:
         for size in sizes:
             denoiser = GoldDiff(pca, RandomSubset(size), context.seed)
-            made = run_sampler(denoiser, pca.store, settings, on)
-            final.append(float(mse_per_image(made.images, full.images).mean()))
+            subset_run = run_sampler(denoiser, pca.store, settings, on_step)
+            final.append(float(mse_per_image(subset_run.images, full.images).mean()))
             single.append(
                 [
                     float(mse_per_image(denoiser(x, sigma), x0).mean())
@@ -158,7 +158,7 @@ def _subsets(
                 ]
             )
             if size in DRAWN:
-                pictures[f"{size:,} images"] = packed(made.predictions[:, 0])
+                pictures[f"{size:,} images"] = packed(subset_run.predictions[:, 0])
     pictures[f"all {pca.store.n:,}"] = packed(full.predictions[:, 0])
     return {"sizes": sizes, "single": single, "final": final, "pictures": pictures}
 

@@ -1,8 +1,8 @@
-"""Peers: other people's code, run from a checkout of theirs that the user gives.
+"""Peers: other implementations, run from a checkout that the user supplies.
 
-Each adapter is a file of its own, with ``check(spec, store)``, which refuses what the peer cannot
-run over, and ``make(spec, store)``, which makes a side of a race from it. Nothing of a peer is
-imported before a race, and only in the process of that side.
+Each adapter module has ``check(spec, store)``, which raises ArgumentError if the peer cannot run
+over the store, and ``make(spec, store)``, which creates a side of a race. A peer's code is imported
+only in the process of its side.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Peer:
-    """A peer and how to know it.
+    """A peer and how to recognise its checkout.
 
     Attributes:
-        title: whose code it is.
-        file: a file of its checkout, or None where it is an installed package.
-        mark: text in that file that no other's has.
-        module: the adapter.
-        base: our method whose full scan its error is taken to.
-        vp_levels: whether it runs at the noise levels of 1,000 VP timesteps only.
+        title: name and authors of the code.
+        file: a file of its checkout; None for an installed package.
+        mark: text in that file by which it is recognised.
+        module: the adapter module.
+        base: our method whose full scan its error refers to.
+        vp_levels: whether it runs only at the noise levels of the 1,000 VP timesteps.
     """
 
     title: str
@@ -40,14 +40,14 @@ class Peer:
     vp_levels: bool = False
 
     def check(self, spec: SideSpec, store: ImageStore) -> None:
-        """Raise ArgumentError where the peer cannot run over a store, or so; imports no peer."""
+        """Raise ArgumentError if the peer cannot run over the store; does not import its code."""
         import_module(self.module).check(spec, store)
 
     def make(self, spec: SideSpec, store: ImageStore) -> Side:
-        """A side of a race; imports the peer's code.
+        """Create a side of a race; imports the peer's code.
 
         Raises:
-            ArgumentError: as :meth:`check`; its code cannot be imported.
+            ArgumentError: see :meth:`check`; or the code cannot be imported.
         """
         self.check(spec, store)
         side: Side = import_module(self.module).make(spec, store)
@@ -78,13 +78,13 @@ PEERS = {
 
 
 def recognise(text: str) -> tuple[str, Path | None]:
-    """Which peer ``--peer`` names: (name, checkout).
+    """Name and checkout folder of the peer that ``--peer`` gives.
 
     Args:
-        text: folder of a checkout, known by its content; or "faiss".
+        text: folder of a checkout, recognised by its files; or "faiss".
 
     Raises:
-        ArgumentError: no such folder, or none of the peers known.
+        ArgumentError: no such folder, or not a known peer.
     """
     if text == "faiss":
         return "faiss", None
@@ -96,5 +96,5 @@ def recognise(text: str) -> tuple[str, Path | None]:
         if file.is_file() and peer.mark in file.read_text("utf-8", errors="replace"):
             return name, folder.resolve()
     known = "; ".join(f"{p.title} with {p.file}" for p in PEERS.values() if p.file is not None)
-    missing = "" if folder.is_dir() else ", which is no folder"
+    missing = "" if folder.is_dir() else ", which is not a folder"
     raise ArgumentError(f"peer: got {text}{missing}; expected a checkout of {known}; or 'faiss'")

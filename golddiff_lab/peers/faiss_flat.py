@@ -20,10 +20,10 @@ from golddiff_lab.sides import Check, Side, SideSpec
 
 
 def load_faiss() -> Any:
-    """The module faiss.
+    """Import faiss.
 
     Raises:
-        ArgumentError: it is not installed.
+        ArgumentError: faiss is not installed.
     """
     try:
         return import_module("faiss")
@@ -34,15 +34,15 @@ def load_faiss() -> Any:
 
 
 def check(spec: SideSpec, store: ImageStore) -> None:
-    """Refuse where faiss is missing, or where there are fewer images than it is to find."""
+    """Raise ArgumentError if faiss is missing, or if k exceeds the number of images."""
     load_faiss()
     released_schedule(spec.settings).budgets(1.0, store.n)
 
 
 def make(spec: SideSpec, store: ImageStore) -> Side:
-    """``IndexFlatL2`` over all values, k as in the schedule, a gather and a softmax in torch.
+    """``IndexFlatL2`` search with the schedule's k, then gather and softmax in torch.
 
-    The squared distances that the search returns are the logits; none is computed twice.
+    The logits come from the squared distances that the search returns.
     """
     faiss, schedule = load_faiss(), released_schedule(spec.settings)
     faiss.omp_set_num_threads(spec.threads)
@@ -58,15 +58,15 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
         nearest = images[torch.from_numpy(rows)]
         return torch.einsum("bk,bkd->bd", weights, nearest).reshape(x.shape)
 
-    def made() -> Check:
+    def make_check() -> Check:
         ours = GoldDiff(Optimal(store), _AllScreened(schedule))
         return Check(step, ours, "Optimal over the k nearest images")
 
-    return Side(step, made)
+    return Side(step, make_check)
 
 
 class _AllScreened:
-    """The k nearest of all images, k of another schedule."""
+    """A schedule that takes the k nearest of all images, with another schedule's k."""
 
     def __init__(self, schedule: PaperSchedule) -> None:
         self.schedule = schedule

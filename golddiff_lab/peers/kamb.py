@@ -14,7 +14,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff_lab.peers.checkout import check_square, imported
 from golddiff_lab.sides import Side, SideSpec, Step
 
-BATCH = 64  # images at once, in their code's default
+BATCH = 64  # default batch size of their code
 
 STUBS: dict[str, list[str]] = {
     "torchvision": ["datasets", "models", "transforms"],
@@ -26,7 +26,7 @@ CLASSES = {"zeros": "LocalEquivBordersScoreModule", "circular": "LocalEquivScore
 
 
 def check(spec: SideSpec, store: ImageStore) -> None:
-    """Refuse a missing patch size, one that does not fit, and other boundary rules."""
+    """Raise ArgumentError for a missing or unsuitable patch size, or an unsupported boundary."""
     size, boundary = spec.settings.patch_size, spec.settings.boundary or "zeros"
     check_square(store, "their code")
     if not isinstance(size, int):
@@ -41,11 +41,11 @@ def check(spec: SideSpec, store: ImageStore) -> None:
 
 
 def make(spec: SideSpec, store: ImageStore) -> Side:
-    """Their score module of the boundary rule and patch size asked for, as a denoiser.
+    """Their score module for the boundary rule and patch size, as a denoiser.
 
-    Their circular one does not wrap the training images and weighs the images of a last, smaller
-    batch more: it is given images padded by wrapping, in batches of one size, which makes it
-    the equivariant machine of their paper.
+    Their circular module does not wrap the training images, and overweights the images of a
+    smaller last batch. Here it gets images padded by wrapping, in batches of equal size, which
+    makes it the equivariant machine of their paper.
     """
     assert spec.path is not None
     size, boundary = spec.settings.patch_size, spec.settings.boundary or "zeros"

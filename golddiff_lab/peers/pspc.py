@@ -1,4 +1,4 @@
-"""Niedoba et al.'s PSPC-Square, ``pspc/denoisers.py``: a full scan, patch by patch."""
+"""Niedoba et al.'s PSPC-Square, ``pspc/denoisers.py``: a full scan for each patch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from golddiff_lab.sides import Check, Side, SideSpec, Step
 
 
 def check(spec: SideSpec, store: ImageStore) -> None:
-    """Refuse images that are not square 8-bit pixels, and patches larger than the image."""
+    """Raise ArgumentError unless images are square 8-bit pixels and patches fit into them."""
     check_square(store, "their code")
     if not store.is_pixels:
         raise ArgumentError("store: holds floats, their code takes 8-bit images")
@@ -25,7 +25,7 @@ def check(spec: SideSpec, store: ImageStore) -> None:
 
 
 def make(spec: SideSpec, store: ImageStore) -> Side:
-    """``PSPCSquareDenoiser`` over the images of ``store``, with the patch sizes that ours has."""
+    """``PSPCSquareDenoiser`` over the images of ``store``, with the patch sizes of our method."""
     assert spec.path is not None
     ours = _ours(spec, store)
     step = _step(spec.path, store, ours)
@@ -33,7 +33,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
 
 
 def _ours(spec: SideSpec, store: ImageStore) -> PSPCSquare:
-    return PSPCSquare(store, spec.settings.patch_size)  # type: ignore[arg-type]  # checked there
+    return PSPCSquare(store, spec.settings.patch_size)  # type: ignore[arg-type]  # checked inside
 
 
 def _step(path: Path, store: ImageStore, ours: PSPCSquare) -> Step:
@@ -50,7 +50,7 @@ def _step(path: Path, store: ImageStore, ours: PSPCSquare) -> Step:
 
 
 class _Images:
-    """What their code reads of a data set."""
+    """A data set with the attributes that their code uses."""
 
     def __init__(self, store: ImageStore) -> None:
         self.image_shape = list(store.shape)

@@ -1,4 +1,4 @@
-"""The authors' release, ``methods/ours.py``: GoldDiff over PCA with random pre-samples."""
+"""The authors' release, ``methods/ours.py``: GoldDiff over PCA with a random preselection."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from golddiff_lab.peers.checkout import (
 )
 from golddiff_lab.sides import Check, Side, SideSpec, Step
 
-CHECKED = 1500  # images over which both sides weigh everything
+CHECKED = 1500  # images of the equivalence check, where both sides do a full scan
 
-# Imported by the release, not used by a step.
+# Modules that the release imports but a step does not use.
 STUBS = {
     "data_src": ["DatasetBundle"],
     "methods.baseline_unet": [],
@@ -35,26 +35,26 @@ STUBS = {
 
 
 def check(spec: SideSpec, store: ImageStore) -> None:
-    """Refuse a store or settings that the release has no counterpart of."""
+    """Raise ArgumentError for a store or settings that the release does not support."""
     check_square(store, "the release")
     if spec.settings.variant == "text":
-        raise ArgumentError("variant: got 'text', the release has its own schedule only")
+        raise ArgumentError("variant: got 'text', but the release only has its own schedule")
     _sizes(spec, store)
 
 
 def make(spec: SideSpec, store: ImageStore) -> Side:
-    """``OursDenoiser`` as its configuration files set it, over the images of ``store``.
+    """``OursDenoiser`` with its configuration files' settings, over the images of ``store``.
 
-    The same covariance as ours is given to it: factoring it is no part of a step. The masks are:
-    it makes them anew at every step.
+    It gets our factor of the covariance, so factoring is not timed. It recomputes the masks at
+    every step, and that is timed.
     """
     assert spec.path is not None
     path, threshold = spec.path, threshold_of(spec.settings, store)
-    torch.manual_seed(spec.seed)  # of its random draws
+    torch.manual_seed(spec.seed)  # the release draws from torch's global generator
     batches = torch.split(store.images(), 256)
     step = release_step(path, store, batches, threshold, _sizes(spec, store))
 
-    def made() -> Check:
+    def make_check() -> Check:
         count = min(CHECKED, store.n)
         base = PCA(store, threshold)
         batches = torch.split(store.images(slice(count)), 256)
@@ -65,7 +65,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
             f"PCA over the first {count:,} images, all of them in the subset",
         )
 
-    return Side(step, made)
+    return Side(step, make_check)
 
 
 def _sizes(spec: SideSpec, store: ImageStore) -> tuple[int, int]:
@@ -81,29 +81,29 @@ def release_step(
     sizes: tuple[int, int],
     device: str = "cpu",
 ) -> Step:
-    """A step of the release.
+    """Create a step of the release.
 
     Args:
-        path: a checkout.
-        store: gives the images' shape and covariance.
-        batches: the images that it is given, (b, *shape) each.
-        threshold: of masks.
+        path: its checkout.
+        store: supplies the image shape and the covariance.
+        batches: the training images, (b, *shape) each.
+        threshold: mask threshold.
         sizes: k_min and k_max.
-        device: where it runs.
+        device: torch device.
     """
     low = next(side for side in (16, 14, store.shape[1]) if store.shape[1] % side == 0)
     params = {
         "mask_threshold": threshold, "k_min": sizes[0], "k_max": sizes[1], "low_res_dim": low,
     }  # fmt: skip
-    given = bundle(store, batches)
+    dataset = bundle(store, batches)
     with imported(path, "methods.ours", STUBS) as module:
-        model = module.OursDenoiser(given, device, 10, params=params)
+        model = module.OursDenoiser(dataset, device, 10, params=params)
         model._load_or_compute_wiener_svd = lambda *a, **k: factor_of(store)
-        model.train(given)
-    del given.dataloader  # type: ignore[attr-defined]
+        model.train(dataset)
+    del dataset.dataloader  # type: ignore[attr-defined]
 
     def step(x: torch.Tensor, sigma: float) -> torch.Tensor:
-        # As its ``sample`` does: the noise schedule's own tensor stays on the processor.
+        # On the CPU as in its ``sample``, because the noise schedule's tensor is on the CPU.
         timestep = torch.tensor(vp_timestep("the release", sigma))
         x0: torch.Tensor = model.denoise(x * alpha_of_sigma(sigma) ** 0.5, timestep)
         return x0
@@ -112,7 +112,7 @@ def release_step(
 
 
 def over(base: PCA, x: torch.Tensor, sigma: float, count: int) -> torch.Tensor:
-    """PCA's posterior means (b, *shape) over the first images."""
+    """PCA's posterior means (b, *shape) over the first ``count`` images."""
     rows = Support(base.store.rows_of(None)[:count])
     out = base.denoise_over(x.reshape(len(x), -1).numpy(), sigma, rows)
     return torch.from_numpy(out).reshape(x.shape)

@@ -1,4 +1,4 @@
-"""Lukoianov et al.'s PCA locality denoiser: a full scan, averaging the softmaxes of batches."""
+"""Lukoianov et al.'s PCA locality denoiser: a full scan that averages softmax means of batches."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from golddiff_lab.peers.checkout import (
 from golddiff_lab.peers.release import over
 from golddiff_lab.sides import Check, Side, SideSpec, Step
 
-BATCH = 512  # images at once in their configuration files
-CHECKED = 3  # batches
+BATCH = 512  # batch size in their configuration files
+CHECKED = 3  # batches of the equivalence check
 
-# Imported by their package, not used by a step of this model.
+# Modules that their package imports but a step of this model does not use.
 STUBS: dict[str, list[str]] = {
     "faiss": [],
     "local_diffusion.data": ["DatasetBundle"],
@@ -36,35 +36,35 @@ STUBS: dict[str, list[str]] = {
 
 
 def check(spec: SideSpec, store: ImageStore) -> None:
-    """Refuse images that are not square."""
+    """Raise ArgumentError if the images are not square."""
     check_square(store, "their code")
 
 
 def make(spec: SideSpec, store: ImageStore) -> Side:
     """``PCALocalityDenoiser`` over the images of ``store``.
 
-    The same covariance as ours is given to it; the masks it makes anew at every step.
+    It gets our factor of the covariance, and recomputes the masks at every step.
     """
     assert spec.path is not None
     path, threshold = spec.path, threshold_of(spec.settings, store)
     images = store.images()
 
-    def made() -> Check:
+    def make_check() -> Check:
         checked = min(CHECKED * BATCH, store.n)
         base = PCA(store, threshold, "wss", BATCH)
         theirs = _step(path, store, images[:checked], threshold)
         text = f"PCA wss over the first {checked:,} images"
         return Check(theirs, lambda x, sigma: over(base, x, sigma, checked), text)
 
-    return Side(_step(path, store, images, threshold), made)
+    return Side(_step(path, store, images, threshold), make_check)
 
 
 def _step(path: Path, store: ImageStore, images: torch.Tensor, threshold: float) -> Step:
-    given = bundle(store, torch.split(images, BATCH))
+    dataset = bundle(store, torch.split(images, BATCH))
     with imported(path / "src", "local_diffusion.models.pca_locality", STUBS) as module:
         module.load_wiener_filter = lambda *a, **k: factor_of(store)
-        model = module.PCALocalityDenoiser(given, "cpu", 10, params={"mask_threshold": threshold})
-        model.train(given)
+        model = module.PCALocalityDenoiser(dataset, "cpu", 10, params={"mask_threshold": threshold})
+        model.train(dataset)
 
     def step(x: torch.Tensor, sigma: float) -> torch.Tensor:
         timestep = torch.tensor(vp_timestep("analytic-diffusion-studio", sigma))

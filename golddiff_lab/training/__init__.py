@@ -1,1 +1,1 @@
-"""Networks to compare with: a training run that can be stopped and taken up again."""
+"""Train networks for comparison; a run can be stopped and resumed."""

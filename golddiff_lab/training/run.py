@@ -1,4 +1,4 @@
-"""A training run: all that a step changes, and its files, from which it goes on."""
+"""The state of a training run, and the files from which it is resumed."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from golddiff_lab.training.writing import describe_network, write_folder
 STATE = "state.pt"
 LOSSES = "loss.csv"
 VERSION = 2
-# Channels from which a processor convolves faster with those of a pixel side by side; a GPU always.
+# From this width on a CPU convolves faster in the channels-last layout; a GPU always does.
 WIDE = 64
-WINDOW = 25  # steps whose mean loss is kept
-# What may differ when a run goes on: how long, how it ends, and where it runs.
+WINDOW = 25  # steps per entry of the loss history
+# Settings that may change when a run is resumed
 FREE = {"minutes", "steps", "falling", "average", "precision", "device"}
 
 
 @dataclass
 class Run:
-    """A training run and how far it has come.
+    """A training run and its progress.
 
     Attributes:
-        settings: what it was asked for.
-        network, average: what learns, and the mean of its weights over the last steps.
+        settings: settings of the run.
+        network, average: the trained network, and one with its averaged weights (EMA).
         optimiser: Adam.
-        draws: of images, timesteps and noise.
-        step: steps taken.
-        elapsed: seconds that they took.
-        history: (step, seconds, mean loss, learning rate), one entry a window of steps.
-        recent: losses of the window that is not full yet.
-        seen: images that the weights it started from had learned from.
+        draws: random generator of images, timesteps and noise.
+        step: number of steps taken.
+        elapsed: seconds of training.
+        history: (step, seconds, mean loss, learning rate), one entry per window of steps.
+        recent: losses of the current window.
+        seen: number of images that the initial weights were trained on.
     """
 
     settings: TrainSettings
@@ -64,13 +64,13 @@ class Run:
 
     @property
     def share(self) -> float:
-        """How much of the time or the steps asked for is done; from 1 on it ends."""
+        """Finished fraction of the time or the steps; the run ends at 1."""
         s = self.settings
         by_time = self.elapsed / (60 * s.minutes) if s.minutes else 0.0
         return max(by_time, self.step / s.steps if s.steps else 0.0)
 
     def record(self, loss: float, rate: float, seconds: float) -> None:
-        """Count a step."""
+        """Count a step and add its loss to the history."""
         self.step += 1
         self.elapsed += seconds
         self.recent.append(loss)
@@ -79,7 +79,7 @@ class Run:
             self.recent = []
 
     def summary(self) -> list[list[float]]:
-        """At most 20 points (step, loss) along the run, each the mean of its stretch."""
+        """At most 20 points (step, loss) along the run, each a mean over its interval."""
         count = min(20, len(self.history))
         cuts = [len(self.history) * i // count for i in range(count + 1)] if count else []
         parts = [self.history[a:b] for a, b in itertools.pairwise(cuts)]
@@ -87,7 +87,7 @@ class Run:
 
 
 def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
-    """A run at its first step, or where the state in ``out`` left it."""
+    """Create a run, or resume it if ``out`` holds a state."""
     config = settings.network(store)
     torch.manual_seed(settings.seed)
     network, seen = UNet(config), 0
@@ -98,8 +98,8 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     if settings.device != "cpu" or settings.channels >= WIDE:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = copy.deepcopy(network).eval().requires_grad_(False)
-    learned = [p for p in network.parameters() if p.requires_grad]
-    optimiser = torch.optim.Adam(learned, settings.learning_rate)
+    trainable = [p for p in network.parameters() if p.requires_grad]
+    optimiser = torch.optim.Adam(trainable, settings.learning_rate)
     draws = torch.Generator(settings.device).manual_seed(settings.seed)
     run = Run(settings, network, average, optimiser, draws, seen=seen)
     if (out / STATE).exists():
@@ -108,24 +108,24 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
 
 
 def _start_from(path: Path, network: UNet) -> int:
-    """Load the weights of another run; the number of images that it learned from."""
+    """Load the weights of another run; return the number of images that it was trained on."""
     trained, description = read_weights(find_weights(path))
     if trained.config != network.config:
         raise ArgumentError(
-            f"weights: {path} is a network of {trained.config}, asked for is {network.config}"
+            f"weights: {path} is a network of {trained.config}, expected {network.config}"
         )
     network.load_state_dict(trained.state_dict())
     training = description["training"]
-    before = training.get("images_seen")
-    return int(before or training["steps"] * training["settings"]["batch"])
+    images_seen = training.get("images_seen")
+    return int(images_seen or training["steps"] * training["settings"]["batch"])
 
 
 def initialise(network: UNet) -> None:
-    """Ho et al.'s start: Glorot-uniform weights, nearly zero where a residual branch ends."""
+    """Initialise as Ho et al. do: Glorot-uniform, nearly zero at the end of residual branches."""
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
-            ends = name.endswith(("block2.3", "attn.proj", "tail.2"))
-            nn.init.xavier_uniform_(layer.weight, gain=1e-5 if ends else 1.0)
+            ends_branch = name.endswith(("block2.3", "attn.proj", "tail.2"))
+            nn.init.xavier_uniform_(layer.weight, gain=1e-5 if ends_branch else 1.0)
             assert layer.bias is not None
             nn.init.zeros_(layer.bias)
         elif name == "class_embedding":
@@ -133,7 +133,7 @@ def initialise(network: UNet) -> None:
 
 
 def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> None:
-    """Write the state to go on from, the averaged weights and the losses, each file whole."""
+    """Write the state to resume from, the averaged weights and the losses, each file atomically."""
     settings = run.settings
     state = {
         "version": VERSION,
@@ -176,20 +176,20 @@ def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> 
 
 
 def fingerprint(store: ImageStore) -> str:
-    """Tells one training set from another, wherever its store lies."""
+    """Identify a training set by its content, wherever its store is."""
     return f"{store.n} images {store.manifest.files[PIXELS].sha256[:16]}"
 
 
 def read_state(folder: Path, run: Run, data: str) -> None:
-    """Bring a run to where the state left it.
+    """Restore a run from the saved state.
 
     Args:
-        folder: of the run.
-        run: at its first step.
+        folder: folder of the run.
+        run: a run at its first step, changed in place.
         data: the :func:`fingerprint` of its images.
 
     Raises:
-        ArgumentError: the state is of a run with other settings, or of other images.
+        ArgumentError: the saved run has other settings or other images.
         CheckpointError: the file is damaged.
     """
     path = folder / STATE
@@ -210,17 +210,17 @@ def read_state(folder: Path, run: Run, data: str) -> None:
         ) from error
 
 
-def _check_same(folder: Path, state: dict[str, Any], now: dict[str, Any], data: str) -> None:
-    before = state["settings"]
-    for name in now.keys() - FREE:
-        if before.get(name) != now[name]:
+def _check_same(folder: Path, state: dict[str, Any], settings: dict[str, Any], data: str) -> None:
+    saved = state["settings"]
+    for name in settings.keys() - FREE:
+        if saved.get(name) != settings[name]:
             raise ArgumentError(
-                f"{name}: got {now[name]!r}, but the run in {folder} has {before.get(name)!r}; "
-                "train in another folder"
+                f"{name}: got {settings[name]!r}, but the run in {folder} has "
+                f"{saved.get(name)!r}; train in another folder"
             )
     if state["data"] != data:
         raise ArgumentError(
-            f"data: got {data}, but the run in {folder} is of {state['data']}; train in another "
+            f"data: got {data}, but the run in {folder} uses {state['data']}; train in another "
             "folder"
         )
 
@@ -231,7 +231,7 @@ def _restore(run: Run, state: dict[str, Any]) -> None:
     run.optimiser.load_state_dict(state["optimiser"])
     torch.set_rng_state(state["torch"])
     if torch.device(state["settings"]["device"]).type != run.draws.device.type:
-        run.draws.manual_seed(run.settings.seed + state["step"])  # a device's draws are its own
+        run.draws.manual_seed(run.settings.seed + state["step"])  # its state fits one device kind
     else:
         run.draws.set_state(state["draws"])
         if state["cuda"] is not None:

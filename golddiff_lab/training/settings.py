@@ -1,4 +1,4 @@
-"""What a training run is asked to do, checked before it starts."""
+"""Settings of a training run, checked before it starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREDICTED = ("epsilon", "v_prediction")
 
 
 def _option(value: Any, text: str, panel: str | None = None, **more: Any) -> Any:
-    """A setting with its help on the command line."""
+    """A field with its help text for the command line."""
     return field(default=value, metadata={"help": text, "panel": panel, **more})
 
 
@@ -26,75 +26,75 @@ _NETWORK, _TRAINING, _RUNNING = "Network", "Training", "Running"
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Settings of :func:`golddiff_lab.training.train.train`; the help of each is its documentation.
+    """Settings of :func:`golddiff_lab.training.train.train`, documented by their help texts.
 
-    ``noise_weight`` leaves the minimum of the loss as it is, but x0 = x - sigma * eps multiplies an
-    error of eps by sigma, and a short run does not come to the minimum. A v_prediction, sqrt(alpha)
-    eps - sqrt(1 - alpha) x0 (Salimans and Ho 2022), leaves an error of x0 as it is at every level:
-    its loss is EDM's, of images of unit deviation. ``warm_up``: steps in which the rate rises.
+    ``noise_weight`` does not change the minimum of the loss, but a short run does not reach the
+    minimum, and x0 = x - sigma * eps multiplies errors of eps by sigma. A v_prediction, sqrt(alpha)
+    eps - sqrt(1 - alpha) x0 (Salimans and Ho 2022), weighs errors of x0 equally at every level:
+    its loss is EDM's for images of unit deviation. ``warm_up``: steps in which the rate rises.
     """
 
     channels: int = _option(64, "Width of the first level.", _NETWORK)
     multipliers: tuple[int, ...] = _option(
         (1, 2, 2), "Width of each level, in multiples of --channels.", _NETWORK
     )
-    blocks: int = _option(2, "Residual blocks a level.", _NETWORK)
+    blocks: int = _option(2, "Residual blocks per level.", _NETWORK)
     dropout: float = _option(
         0.0,
-        "Share of features dropped; the published networks have 0.15, for long runs.",
+        "Fraction of features dropped; the published networks use 0.15, for long runs.",
         _TRAINING,
     )
     groups: int | None = _option(
-        None, "Of its normalisation; default: of four channels or more, 32 at most.", _NETWORK
+        None, "Normalisation groups; default: at most 32, of four channels or more.", _NETWORK
     )
-    conditional: bool = _option(False, "Learn the classes too.", _NETWORK)
+    conditional: bool = _option(False, "Train on class labels too.", _NETWORK)
     label_dropout: float = _option(
-        0.2, "With --conditional: share of labels left out, to learn the network without.", _NETWORK
+        0.2, "With --conditional: fraction of labels dropped, to also train without.", _NETWORK
     )
     minutes: float | None = _option(
-        60.0, "Time to train; default 60, without --steps.", default=None
+        60.0, "Training time in minutes; default 60, without --steps.", default=None
     )
-    steps: int | None = _option(None, "Steps to train.")
-    batch: int = _option(64, "Images a step.", _TRAINING)
-    learning_rate: float = _option(2e-4, "Adam's, at its peak.", _TRAINING)
+    steps: int | None = _option(None, "Number of training steps.")
+    batch: int = _option(64, "Images per step.", _TRAINING)
+    learning_rate: float = _option(2e-4, "Peak learning rate of Adam.", _TRAINING)
     warm_up: int = 200
     falling: float = _option(
         1.0,
-        "The last share of the run, in which a cosine brings the rate to 0; before, it is at its "
-        "peak.",
+        "Last fraction of the run, in which the rate falls to 0 along a cosine; before, it is at "
+        "its peak.",
         _TRAINING,
     )
     average: float = _option(
-        0.999, "Decay a step of the averaged weights; 0.9999 for runs of days.", _TRAINING
+        0.999, "Decay per step of the averaged weights; 0.9999 for runs of days.", _TRAINING
     )
     noise_weight: float = _option(
         0.0, "Weigh the loss by (1 + sigma^2) to this power, 0 to 1.", _TRAINING
     )
     prediction: str = _option(
         "v_prediction",
-        "What it learns to return: v_prediction, or epsilon as the published networks.",
+        "Output of the network: v_prediction, or epsilon as in the published networks.",
         _TRAINING,
     )
     flip: bool = _option(False, "Mirror half of the images.", _TRAINING)
-    seed: int = _option(0, "Of the weights and all that is drawn.", _TRAINING)
+    seed: int = _option(0, "Seed of the initial weights and of all random draws.", _TRAINING)
     weights: str | None = _option(
-        None, "A network of this shape to start from: a file of golddiff's, or a run's folder."
+        None, "Initial weights, of the same shape: a golddiff weight file, or a run's folder."
     )
     precision: str | None = _option(
-        None, "bfloat16 or float32; default bfloat16 where the device has it.", _RUNNING
+        None, "bfloat16 or float32; default: bfloat16 if the device supports it.", _RUNNING
     )
     device: str = _option("cpu", "cpu or cuda.", _RUNNING)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The settings as a dictionary for JSON."""
         return {**asdict(self), "multipliers": list(self.multipliers)}
 
     def network(self, store: ImageStore) -> UNetConfig:
-        """The network for a store's images.
+        """The network configuration for a store's images.
 
         Raises:
-            ArgumentError: a setting outside its range; a store of other than square images whose
-                side divides by 2^(levels - 1); classes asked of a store that has none.
+            ArgumentError: a setting outside its range, images that are not square or whose side is
+                not a multiple of 2^(levels - 1), or ``conditional`` for a store without labels.
         """
         self.check()
         if len(store.shape) != 3 or store.shape[1] != store.shape[2]:
@@ -112,7 +112,7 @@ class TrainSettings:
         return config
 
     def check(self) -> None:
-        """Raise for what can be told without the images.
+        """Check everything that does not depend on the images.
 
         Raises:
             ArgumentError: a setting outside its range.
@@ -142,7 +142,7 @@ class TrainSettings:
         self._config()
 
     def _config(self, image_channels: int = 1, classes: int = 0) -> UNetConfig:
-        # With torch, which the command's help has no use for.
+        # Imports torch, which the command's help does not need.
         from golddiff.oracles.unet import UNetConfig
 
         config = UNetConfig(

@@ -1,4 +1,4 @@
-"""Training a :class:`golddiff.oracles.unet.UNet` on a store: DDPM's loss, resumable at any step."""
+"""Train a :class:`golddiff.oracles.unet.UNet` on a store with DDPM's loss; runs can be resumed."""
 
 from __future__ import annotations
 
@@ -30,39 +30,38 @@ def train(
     command: str | None = None,
     save_every: float = 120.0,
 ) -> Run:
-    """Train a network, or go on with the run that ``out`` holds.
+    """Train a network, or resume the run in ``out``.
 
-    The loss is the mean square of eps (or v) less the network's at (sqrt(alpha_t) x0 +
-    sqrt(1 - alpha_t) eps, t), t uniform over the 1000 timesteps (Ho et al. 2020, Eq. 14). Images
-    are drawn with replacement. The averaged weights are written to ``out/model.safetensors`` as it
-    goes; each file is replaced whole, so that it can be read or the run killed at any time.
+    The loss is the mean squared error of the network's prediction of eps (or v) at (sqrt(alpha_t)
+    x0 + sqrt(1 - alpha_t) eps, t), t uniform over the 1000 timesteps (Ho et al. 2020, Eq. 14).
+    Images are drawn with replacement. The averaged weights are saved to ``out/model.safetensors``
+    during training. Files are replaced atomically, so the run may be killed at any time.
 
     Args:
         store: the training images.
-        out: folder to make, or of the run to go on with.
-        settings: what to train and for how long.
+        out: folder of the run, created if missing.
+        settings: settings of the run.
         on_step: called after each step with the run and the step's loss.
-        stop: asked after each step; when true the run is saved and left, to go on later.
-        command: the command line of the run, kept with the weights.
+        stop: called after each step; if it returns True, the run is saved and can be resumed.
+        command: the command line of the run, saved with the weights.
         save_every: seconds between saved states.
 
     Raises:
-        ArgumentError: a setting outside its range, or unlike that of the run in ``out``; a folder
-            that cannot be written; a loss that is not a number any more (the last state saved
-            stays).
+        ArgumentError: a setting outside its range or different from the run in ``out``, a folder
+            that cannot be written, or a loss that is not finite (the last saved state remains).
         CheckpointError: the state in ``out`` is damaged.
     """
     settings.check()
     check_writable("out", out / STATE)
-    # On the processor, time that others take from the run is not the run's.
+    # On the CPU, count thread time, which excludes other programs.
     on_cpu = torch.device(settings.device).type == "cpu"
     now = time.thread_time if on_cpu else time.perf_counter
-    # Drop-out draws from torch's own generator, which is left as it was found.
+    # Dropout uses torch's global generator, whose state is restored afterwards.
     devices = [torch.cuda.current_device()] if settings.device.startswith("cuda") else []
     with torch.random.fork_rng(devices):
         run = start(store, out, settings)
         examples = Examples(store, settings.device)
-        # It fuses what lies between convolutions, and compiles for most of a minute.
+        # Compiling fuses the operations between convolutions, and takes most of a minute.
         network = torch.compile(run.network) if devices else run.network
         saved = time.monotonic()
         while run.share < 1 and not stop():
@@ -81,8 +80,8 @@ class Examples:
     """A store's images and labels on a device.
 
     Attributes:
-        n: how many.
-        images: of rows (B,), (B, C, H, W) in [-1, 1].
+        n: number of images.
+        images: a function from rows (B,) to images (B, C, H, W) in [-1, 1].
         labels: (n,) int64, or None.
     """
 
@@ -91,25 +90,25 @@ class Examples:
         self.images: Callable[[torch.Tensor], torch.Tensor] = store.images
         self.labels = None if store.labels is None else store.labels.to(device)
         if device != "cpu":
-            there = device_store(store, torch.device(device))
-            self.images = lambda rows: there.values_there(rows).view(-1, *store.shape)
+            on_device = device_store(store, torch.device(device))
+            self.images = lambda rows: on_device.values_there(rows).view(-1, *store.shape)
 
 
 def train_step(run: Run, examples: Examples, network: Callable[..., Any]) -> tuple[float, float]:
-    """One step of Adam; its loss and its learning rate. ``network``: the run's, or it compiled."""
+    """One step of Adam; returns loss and learning rate. ``network``: the run's, maybe compiled."""
     s, device, number = run.settings, run.settings.device, run.step + 1
-    own: dict[str, Any] = {"generator": run.draws, "device": device}
-    rows = torch.randint(examples.n, (s.batch,), **own)
+    draw: dict[str, Any] = {"generator": run.draws, "device": device}
+    rows = torch.randint(examples.n, (s.batch,), **draw)
     x0 = examples.images(rows)
-    t = torch.randint(TIMESTEPS, (s.batch,), **own)
-    eps = torch.randn(x0.shape, **own)
+    t = torch.randint(TIMESTEPS, (s.batch,), **draw)
+    eps = torch.randn(x0.shape, **draw)
     if s.flip:
-        mirrored = torch.rand(s.batch, **own) < 0.5
+        mirrored = torch.rand(s.batch, **draw) < 0.5
         x0 = torch.where(mirrored[:, None, None, None], x0.flip(-1), x0)
     labels = None
     if s.conditional:
         assert examples.labels is not None
-        dropped = torch.rand(s.batch, **own) < s.label_dropout
+        dropped = torch.rand(s.batch, **draw) < s.label_dropout
         labels = examples.labels[rows].masked_fill(dropped, run.network.config.classes)
     a = ddpm_alphas().to(device)[t].float()[:, None, None, None]
     x_t = a.sqrt() * x0 + (1 - a).sqrt() * eps
@@ -136,13 +135,13 @@ def train_step(run: Run, examples: Examples, network: Callable[..., Any]) -> tup
 
 
 def ema_decay(step: int, decay: float) -> float:
-    """min(decay, (1 + step) / (10 + step)): short runs must not average in their start."""
+    """min(decay, (1 + step) / (10 + step)), which keeps initial weights out of short runs."""
     return min(decay, (1 + step) / (10 + step))
 
 
 @torch.no_grad()
 def update_ema(average: nn.Module, network: nn.Module, step: int, decay: float) -> None:
-    """Set average <- d * average + (1 - d) * network, with d of the step (1, 2, ...), in place."""
+    """Set average <- d * average + (1 - d) * network in place; d is ``ema_decay`` of step >= 1."""
     d = ema_decay(step, decay)
     pairs = zip(average.parameters(), network.parameters(), strict=True)
     means, values = zip(*[pair for pair in pairs if pair[1].requires_grad], strict=True)
@@ -150,24 +149,23 @@ def update_ema(average: nn.Module, network: nn.Module, step: int, decay: float) 
 
 
 def learning_rate(settings: TrainSettings, step: int, share: float) -> float:
-    """Linear to the peak over ``warm_up`` steps, times a cosine over the last share of the run."""
+    """Linear warm-up over ``warm_up`` steps, times a cosine decay over the last part of the run."""
     falling = max(0.0, min(share, 1.0) - (1 - settings.falling)) / max(settings.falling, 1e-9)
     cosine = 0.5 * (1 + math.cos(math.pi * falling))
     return settings.learning_rate * min(1.0, step / settings.warm_up) * cosine
 
 
 def level_weights(power: float) -> torch.Tensor:
-    """(1 + sigma^2)^power of each timestep, (1000,) float32, over their mean."""
+    """(1 + sigma^2)^power of each timestep, (1000,) float32, divided by their mean."""
     weights = ddpm_alphas() ** -power
     return (weights / weights.mean()).float()
 
 
 def in_bfloat16(settings: TrainSettings) -> bool:
-    """Whether products are taken in bfloat16.
+    """Whether matrix products use bfloat16.
 
-    The default is by measurement, on one thread of a processor with AVX-512 BF16: 0.61 s a step
-    against 0.93 s in float32 (32 channels, 28 x 28, batch 64). Without such instructions bfloat16
-    is slower than float32.
+    On one thread of a CPU with AVX-512 BF16 a step takes 0.61 s, against 0.93 s in float32 (32
+    channels, 28 x 28, batch 64). Without these instructions bfloat16 is slower than float32.
     """
     if settings.precision is not None:
         return settings.precision == "bfloat16"

@@ -1,4 +1,4 @@
-"""golddiff's own weight files, written; :mod:`golddiff.oracles.files` reads them."""
+"""Write golddiff's weight files; :mod:`golddiff.oracles.files` reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def describe_network(
     training: dict[str, Any],
     prediction: str = EPSILON,
 ) -> dict[str, Any]:
-    """What a file says of its network: format, sizes, what it predicts and how it was trained."""
+    """Metadata of a weight file: format, network sizes, prediction and training."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -39,9 +39,9 @@ def describe_network(
 def write_weights(
     path: Path, network: UNet, description: dict[str, Any], dtype: torch.dtype = torch.float32
 ) -> None:
-    """Write weights and description to one safetensors file, whole or not at all.
+    """Write weights and description atomically to one safetensors file.
 
-    The table of timestep embeddings is left out: reading makes it again from its formula.
+    The table of timestep embeddings is omitted, because readers recompute it.
     """
     tensors = {
         name: value.detach().to("cpu", dtype).contiguous()
@@ -52,12 +52,12 @@ def write_weights(
         if not bool(value.isfinite().all()):
             raise ArgumentError(f"dtype: {name} has values that {dtype} cannot hold")
     with written_whole("out", path) as temporary:
-        # A file that the library writes itself is for its owner's eyes alone.
+        # Not safetensors' save_file, whose files only their owner can read.
         temporary.write_bytes(save(tensors, {KEY: json.dumps(description, allow_nan=False)}))
 
 
 def write_folder(folder: Path, network: UNet, description: dict[str, Any]) -> None:
-    """Write ``model.safetensors``, and beside it ``config.json`` to be read by people."""
+    """Write ``model.safetensors``, and a human-readable ``config.json``."""
     write_weights(folder / WEIGHTS, network, description)
     with written_whole("out", folder / CONFIG) as temporary:
         temporary.write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", "utf-8")

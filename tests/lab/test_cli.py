@@ -44,7 +44,7 @@ def test_a_race_prints_and_writes_every_side_at_every_level(store, tmp_path, cap
                  "--threads", "1", "--memory", "--verbose", "--json", str(out)]  # fmt: skip
     assert run(arguments) == 0
     text = capsys.readouterr().out
-    assert "ratio     the time of release over this side's" in text
+    assert "ratio     the time of release divided by this side's" in text
     assert "golddiff-pca: screens" in text
     assert "peak resident" in text
 
@@ -123,7 +123,7 @@ def no_work(monkeypatch):
         (["--levels", "0"], "levels: got 0.0"),
         (["--levels", "nan"], "levels: got nan"),
         (["--queries-from", "x"], "queries-from: got 'x'"),
-        (["--peer", "no/such/folder"], "peer: got no/such/folder, which is no folder"),
+        (["--peer", "no/such/folder"], "peer: got no/such/folder, which is not a folder"),
         (["--against", "release"], "against: got 'release', expected one of golddiff-pca"),
         (["--patch-size", "3"], "patch-size: does not apply to method golddiff-pca, only"),
         (["--peer", "faiss", "--peer", "faiss"], "peer: got faiss twice"),

@@ -150,7 +150,7 @@ def test_a_run_that_would_not_fit_in_memory_is_refused(make_store):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"methods": ()}, "methods: none is ticked"),
+        ({"methods": ()}, "methods: got none"),
         ({"methods": ("magic",)}, "methods: got 'magic'"),
         ({"steps": 101}, "expected at most 100"),
         ({"n": 5}, "expected at most"),

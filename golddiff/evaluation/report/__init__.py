@@ -1,4 +1,4 @@
-"""A page that explains a run: every output beside the training images that it is made of."""
+"""A page that explains a run: each output beside its training images and their weights."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-4
 MOST_CARDS = 64
 PLOT_NOTE = (
-    "k images are weighed at each step; the effective number, exp of the entropy of their weights, "
-    "says how many of them matter at one location. Lines are medians over the outputs, bands the "
-    "whole range."
+    "k images are weighed at each step. The effective number, exp of the entropy of their weights, "
+    "is the number of images that matter at one location. Lines are medians over the outputs; "
+    "bands show the whole range."
 )
 BAND = (np.median, np.min, np.max)
 
@@ -45,18 +45,19 @@ def write_report(
     settings: Mapping[str, Any] | None = None,
     to_images: ToImages = lambda values: values,
 ) -> float:
-    """Write one HTML page with everything in it: no scripts, no other files, no requests.
+    """Write one self-contained HTML page, without scripts, other files or network requests.
 
     Args:
-        samples: of ``sample(..., attribution=True)``.
-        denoiser: what generated them.
-        path: the page, ``.html``.
-        settings: what else to list: the seed, the sampler, the labels asked for.
-        to_images: draws what the store holds: for latents, a decoder from (b, *shape) to images
-            (b, C, H, W) in [-1, 1].
+        samples: result of ``sample(..., attribution=True)``.
+        denoiser: the denoiser that generated them.
+        path: the ``.html`` file to write.
+        settings: other settings to list, such as seed, sampler and labels.
+        to_images: converts stored values to images for display. For latents, a decoder from
+            (b, *shape) to images (b, C, H, W) in [-1, 1].
 
     Returns:
-        The largest difference between an output and its weights summed again, in units of x0.
+        The largest difference between an output and the weighted sum of its training images, in
+        units of x0.
 
     Raises:
         ArgumentError: samples without attribution, points instead of images, or a path that
@@ -64,23 +65,23 @@ def write_report(
     """
     target = Path(path)
     check_writable("path", target, (".html", ".htm"))
-    found, subsets, store = samples.attribution, samples.subsets, denoiser.store
-    if found is None or subsets is None:
+    attributions, subsets, store = samples.attribution, samples.subsets, denoiser.store
+    if attributions is None or subsets is None:
         raise ArgumentError(
-            "samples: their sources were not recorded; generate them with attribution=True"
+            "samples: attribution was not recorded; generate them with attribution=True"
         )
     if len(store.shape) != 3:
         raise ArgumentError(
             f"samples: got points of shape {store.shape}, a report shows images (C, H, W)"
         )
-    off = max(
-        float((_in_range(one) - image).abs().max())
-        for one, image in zip(found, samples.images, strict=True)
+    error = max(
+        float((_in_range(attribution) - image).abs().max())
+        for attribution, image in zip(attributions, samples.images, strict=True)
     )
     shown = samples.images[:MOST_CARDS]
-    new = samples.novelty if store.n > 1 else None
-    cards = [card(i, shown[i], found[i], new, to_images) for i in range(len(shown))]
-    passed = off <= TOLERANCE
+    novelty = samples.novelty if store.n > 1 else None
+    cards = [card(i, shown[i], attributions[i], novelty, to_images) for i in range(len(shown))]
+    passed = error <= TOLERANCE
     body = f"""<h2>Settings</h2>
 <dl>
 {_settings(samples, denoiser, settings or {})}
@@ -89,23 +90,23 @@ def write_report(
 <p class="soft">{PLOT_NOTE}</p>
 {_plot(subsets)}
 <h2>Outputs</h2>
-<p class="soft">{_note(len(found), new)}</p>
+<p class="soft">{_note(len(attributions), novelty)}</p>
 {os.linesep.join(cards)}"""
     write_page(
         target,
         "Where these images come from",
-        f"{len(found)} outputs of {samples.about['method']}, golddiff {__version__}",
+        f"{len(attributions)} outputs of {samples.about['method']}, golddiff {__version__}",
         passed,
-        f"The weights, summed again over the training images, equal the outputs: the largest "
-        f"difference in this run is {off:.2g}, <b>{'pass' if passed else 'FAIL'}</b> against "
-        f"{TOLERANCE:g}.",
+        f"Check: each output is the weighted sum of its training images. The largest difference in "
+        f"this run is {error:.2g}: <b>{'pass' if passed else 'FAIL'}</b> (tolerance "
+        f"{TOLERANCE:g}).",
         body,
     )
-    return off
+    return error
 
 
 def _plot(subsets: Subsets) -> str:
-    """How many images each denoiser call weighed: medians, and bands from the least to the most."""
+    """Plot of the number of images weighed at each step: medians, and bands from min to max."""
     counts = {"candidates m": subsets.screened, "weighed k": subsets.kept}
     if np.array_equal(subsets.screened, subsets.kept):
         del counts["candidates m"]
@@ -118,28 +119,28 @@ def _plot(subsets: Subsets) -> str:
     return f'<img class="plot" alt="images weighed at each step" src="{picture}">'
 
 
-def _note(outputs: int, found: Novelty | None) -> str:
+def _note(outputs: int, novelty: Novelty | None) -> str:
     which = "" if outputs <= MOST_CARDS else f"The first {MOST_CARDS} of {outputs:,} outputs. "
     scale = (
         ""
-        if found is None
-        else f" A training image is {found.spacing:.3f} from the nearest other one on average; "
-        "novelty is an output's distance over that."
+        if novelty is None
+        else " Novelty is an output's distance divided by the mean distance of a training image to "
+        f"its nearest other one, {novelty.spacing:.3f}."
     )
     return (
-        f"{which}A source's percentage is its weight averaged over the picture. Distances are "
-        f"Euclidean over the square root of the number of values, in a scale from -1 to 1, by "
-        f"exact search over all training images.{scale}"
+        f"{which}The percentage of a training image is its weight averaged over the picture. "
+        "Distances are root mean square differences on a scale from -1 to 1, and the nearest image "
+        f"is found by exact search.{scale}"
     )
 
 
-def _in_range(one: Attribution) -> torch.Tensor:
-    """The denoiser's output again, clipped as samples are."""
-    image = one.reconstruct()
-    return image.clip(-1, 1) if one.store.is_pixels else image
+def _in_range(attribution: Attribution) -> torch.Tensor:
+    """The output recomputed from its weights, clipped as samples are."""
+    image = attribution.reconstruct()
+    return image.clip(-1, 1) if attribution.store.is_pixels else image
 
 
-def _settings(samples: Samples, denoiser: Denoiser, given: Mapping[str, Any]) -> str:
+def _settings(samples: Samples, denoiser: Denoiser, others: Mapping[str, Any]) -> str:
     store = denoiser.store
     levels = samples.sigmas
     lines = {
@@ -147,7 +148,7 @@ def _settings(samples: Samples, denoiser: Denoiser, given: Mapping[str, Any]) ->
         "method": samples.about["method"],
         **dict(_flat(_description(denoiser))),
         "steps": f"{len(levels)}, noise {levels[0]:.3g} to {levels[-1]:.2g}",
-        **{name: str(value) for name, value in given.items() if value is not None},
+        **{name: str(value) for name, value in others.items() if value is not None},
     }
     return "\n".join(
         f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in lines.items()
@@ -157,7 +158,7 @@ def _settings(samples: Samples, denoiser: Denoiser, given: Mapping[str, Any]) ->
 def _description(denoiser: Denoiser) -> dict[str, Any]:
     try:
         return describe(denoiser)
-    except ArgumentError:  # a denoiser of the caller's own
+    except ArgumentError:  # a denoiser defined by the caller
         return {}
 
 
@@ -169,9 +170,9 @@ def _flat(description: Mapping[str, Any]) -> list[tuple[str, str]]:
         elif name not in ("method", "memory_limit"):
             text = f"{value:g}" if isinstance(value, float) else str(value)
             if name in ("k_min", "k_max", "m_min", "m_max"):  # a fraction, or a count
-                share = isinstance(value, float)
-                text = f"{100 * value:.4g}% of images" if share else f"{value:,} images"
-            # Of the images drawn at random; the run has a seed of its own.
+                is_fraction = isinstance(value, float)
+                text = f"{100 * value:.4g}% of images" if is_fraction else f"{value:,} images"
+            # The seed of random golden subsets, as distinct from the seed of the run.
             shown = "subset seed" if name == "seed" else name.replace("_", " ")
             lines.append((shown, text))
     return lines

@@ -1,4 +1,4 @@
-"""The report pages: one output of a run with all that is known of its sources, and the page."""
+"""Parts of the report pages: the card of one output with its sources, and the page itself."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ ToImages = Callable[[torch.Tensor], torch.Tensor]
 
 SOURCES = 8
 
-# Okabe and Ito's, told apart by colour-blind readers too, and a violet; then grey for the rest.
+# Okabe and Ito's palette, safe for colour-blind readers, and a violet
 COLOURS = ("E69F00", "56B4E9", "009E73", "F0E442", "0072B2", "D55E00", "CC79A7", "8A63D2")
-# Greys between these: neighbouring patches of other sources stay apart.
+# Range of greys for all other sources
 DARKEST, LIGHTEST = 0x70, 0xC0
 
 
 def card(
-    number: int, image: torch.Tensor, found: Attribution, new: Novelty | None, to_images: ToImages
-) -> str:
-    """Output ``number`` (C, H, W) as an ``article``; ``new`` is None of a single training image."""
-    store = found.store
-    rows, weights = found.top_images(SOURCES)
-    main = found.patchwork()
-    nearest = 0 if new is None else int(new.nearest[number])
+    number: int, image: torch.Tensor, attribution: Attribution, novelty: Novelty | None,
+    to_images: ToImages,
+) -> str:  # fmt: skip
+    """HTML of output ``number`` (C, H, W); no novelty if there is one training image."""
+    store = attribution.store
+    rows, weights = attribution.top_images(SOURCES)
+    main = attribution.patchwork()
+    nearest = 0 if novelty is None else int(novelty.nearest[number])
     drawn = to_pixels(
         to_images(torch.cat([image[None], store.images([nearest]), store.images(rows)]))
     )
@@ -50,46 +51,46 @@ def card(
         figure(
             _patchwork(main, rows),
             "patchwork map",
-            "patchwork: each pixel in the colour of its main source, other sources in greys",
+            "patchwork: each pixel has the colour of its main training image; others are grey",
         ),
         figure(
             drawn[1],
             "nearest training image",
-            f"nearest training image, {image_name(store, nearest)}{_nearness(number, new)}",
+            f"nearest training image, {image_name(store, nearest)}{_nearness(number, novelty)}",
         ),
     )
     return f"""<article>
 <h3>Output {number}</h3>
 <div class="main">{"".join(figures)}</div>
-<p><small>{_facts(found, weights)}</small></p>
+<p><small>{_facts(attribution, weights)}</small></p>
 <div class="sources">
 {sources}</div>
 </article>"""
 
 
-def _nearness(number: int, new: Novelty | None) -> str:
-    if new is None:
+def _nearness(number: int, novelty: Novelty | None) -> str:
+    if novelty is None:
         return ""
-    copied = ", a copy" if new.copies[number] else ""
-    distance, novelty = float(new.distances[number, 0]), float(new.novelty[number])
-    return f": distance {distance:.4f}, novelty {novelty:.2f}{copied}"
+    copied = ", a copy" if novelty.copies[number] else ""
+    distance, value = float(novelty.distances[number, 0]), float(novelty.novelty[number])
+    return f": distance {distance:.4f}, novelty {value:.2f}{copied}"
 
 
 _LOCATION = {"image": "output", "value": "output value", "pixel": "pixel"}
 
 
-def _facts(found: Attribution, weights: F64) -> str:
-    place, middle = _LOCATION[found.locations], float(np.median(found.effective))
-    least, most = float(found.effective.min()), float(found.effective.max())
-    spread = "" if found.locations == "image" else f" (median; {least:.3g} to {most:.3g})"
-    others = len(found.images) - len(weights)
+def _facts(attribution: Attribution, weights: F64) -> str:
+    location, median = _LOCATION[attribution.locations], float(np.median(attribution.effective))
+    least, most = float(attribution.effective.min()), float(attribution.effective.max())
+    spread = "" if attribution.locations == "image" else f" (median; {least:.3g} to {most:.3g})"
+    others = len(attribution.images) - len(weights)
     return (
-        f"Effective number of images of one {place}: {middle:.3g}{spread}. "
+        f"Effective number of images of one {location}: {median:.3g}{spread}. "
         f"The {len(weights)} images below hold {percent(float(weights.sum()))} of the weight"
-        f"{f', the {others:,} others the rest' if others else ''}. "
-        f"The {found.sources.shape[1]} main sources of each {place} hold "
-        f"{percent(float(found.mass.mean()))} on average; alone they give the output within "
-        f"RMSE {found.top_error():.2g}."
+        f"{f', and {others:,} others the rest' if others else ''}. "
+        f"The {attribution.sources.shape[1]} main training images of each {location} hold "
+        f"{percent(float(attribution.mass.mean()))} on average; they reproduce the output with "
+        f"RMSE {attribution.top_error():.2g}."
     )
 
 
@@ -101,7 +102,7 @@ def _source(
 
 
 def _patchwork(main: I64, rows: I64) -> NDArray[np.uint8]:
-    # Multiplying by the golden ratio scatters rows that follow one another.
+    # The golden ratio gives consecutive rows different greys.
     grey = DARKEST + (main * 0.6180339887 % 1) * (LIGHTEST - DARKEST)
     picture = np.repeat(grey.astype(np.uint8)[..., None], 3, axis=-1)
     for row, colour in zip(rows, COLOURS, strict=False):
@@ -112,7 +113,7 @@ def _patchwork(main: I64, rows: I64) -> NDArray[np.uint8]:
 def write_page(
     target: Path, title: str, subtitle: str, passed: bool, verdict: str, body: str
 ) -> None:
-    """Write a page, whole or not at all; titles are plain text, the others HTML."""
+    """Write a page atomically; ``title`` and ``subtitle`` are plain text, the others HTML."""
     page = Template((resources.files("golddiff") / "data" / "report.html").read_text("utf-8"))
     text = page.substitute(
         title=html.escape(title),

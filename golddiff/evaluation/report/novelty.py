@@ -1,4 +1,4 @@
-"""A page of pictures beside their nearest training images, those least new first."""
+"""A page of pictures beside their nearest training images, in ascending order of novelty."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def write_novelty_report(
     path: str | os.PathLike[str],
     names: Sequence[str] = (),
 ) -> None:
-    """Write one HTML page with everything in it.
+    """Write one self-contained HTML page.
 
     Args:
-        found: of ``images``; see :func:`golddiff.novelty`.
+        found: novelty of ``images`` from :func:`golddiff.novelty`.
         images: (B, C, H, W) in [-1, 1].
         store: the training set.
-        path: the page, ``.html``.
-        names: of the pictures, if they have any.
+        path: the ``.html`` file to write.
+        names: names of the pictures, if they have any.
     """
     target = Path(path)
     check_writable("path", target, (".html", ".htm"))
@@ -49,14 +49,14 @@ def write_novelty_report(
     cards = []
     for i, own, other in zip(order.tolist(), drawn, nearest, strict=True):
         row, copied = int(found.nearest[i]), ", <b>a copy</b>" if found.copies[i] else ""
-        called = html.escape(names[i]) if names else f"picture {i}"
+        name = html.escape(names[i]) if names else f"picture {i}"
         figures = (
-            figure(own, f"picture {i}", f"{called}: novelty {found.novelty[i]:.2f}{copied}"),
+            figure(own, f"picture {i}", f"{name}: novelty {found.novelty[i]:.2f}{copied}"),
             figure(other, "nearest training image", f"nearest: {image_name(store, row)}"),
         )
         cards.append(f'<article><div class="main">{"".join(figures)}</div></article>')
     copies = int(found.copies.sum())
-    which = "" if len(images) <= MOST_CARDS else f"The {MOST_CARDS} least new of them. "
+    which = "" if len(images) <= MOST_CARDS else f"The {MOST_CARDS} with the lowest novelty. "
     write_page(
         target,
         "How new these pictures are",
@@ -65,9 +65,9 @@ def write_novelty_report(
         f"{copies:,} of {len(images):,} pictures copy a training image; mean novelty "
         f"<b>{float(found.novelty.mean()):.2f}</b>.",
         f"""<h2>Pictures</h2>
-<p class="soft">{which}Novelty is the distance to the nearest training image over what a training
-image is from its nearest other one on average, {found.spacing:.3f}: 0 is a copy, 1 as new as
-another picture of the same kind. A copy is at most a third as far from the nearest as from the
-second nearest training image (Yoon et al. 2023).</p>
+<p class="soft">{which}Novelty is the distance to the nearest training image, divided by the mean
+distance of a training image to its nearest other one, {found.spacing:.3f}: 0 is a copy, 1 is as
+new as an unseen picture of the same kind. A copy is at most a third as far from the nearest as
+from the second nearest training image (Yoon et al. 2023).</p>
 {os.linesep.join(cards)}""",
     )
