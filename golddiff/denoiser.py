@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from golddiff.kernels.terms import Known, Terms
+from golddiff.kernels.terms import FirstPass, Terms
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
@@ -20,7 +20,7 @@ from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.likelihood import log_likelihood
-from golddiff.store.posteriors import Unsaved
+from golddiff.store.posteriors import TransientCache
 from golddiff.store.queries import added_priors, checked_queries, priors_of
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
 from golddiff.system.arguments import as_number, classes_of
@@ -269,7 +269,7 @@ class Estimator(Denoiser):
         self.images, self.sums = self.store, self.store.d
         self.joining: Any = None
         self.tile_sides: tuple[Side, ...] = ()
-        self._ready: dict[float, Any] = Unsaved()
+        self._ready: dict[float, Any] = TransientCache()
 
     @abstractmethod
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
@@ -336,7 +336,7 @@ class Estimator(Denoiser):
         return outputs
 
     def terms(
-        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: FirstPass
     ) -> Terms:
         """Differentiable logits of a part of ``images`` for queries (b, D).
 

@@ -24,9 +24,9 @@ from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.oracles.diffusers_unet import SCHEDULE, vp_alphas
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
-from golddiff.system.arguments import numbers_of
+from golddiff.system.arguments import as_dense_tensor
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError, one_line
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 from golddiff.system.numbers import F64
 
 __all__ = ["AnalyticUNet", "decode", "index_latents"]
@@ -175,7 +175,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         """
         last = len(self._sigmas) - 1
         expected = f"one number, or one a sample, of 0 to {last}"
-        times = numbers_of("timestep", timestep, expected, torch.float64).double().numpy()
+        times = as_dense_tensor("timestep", timestep, expected, torch.float64).double().numpy()
         if times.ndim > 1 or not np.all((times >= 0) & (times <= last)):
             raise ArgumentError(f"timestep: got {timestep}, expected {expected}")
         steps = np.arange(last + 1)
@@ -216,7 +216,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             "store": store.relative_to(parent).as_posix() if inside else str(store),
         }
         text = json.dumps(saved, indent=2, default=list) + "\n"
-        with written_whole("save_directory", folder / self.config_name) as temporary:
+        with atomic_write("save_directory", folder / self.config_name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
     @classmethod

@@ -40,7 +40,7 @@ def precision(sigma: float) -> float:
     return min(0.5 / sigma / sigma, 1e18)
 
 
-def hashed(seeds: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+def hash_bits(seeds: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     """64 random bits per number >= 0, a function of the number and the seeds (splitmix64)."""
     key = np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]
     with np.errstate(over="ignore"):

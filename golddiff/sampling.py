@@ -30,9 +30,9 @@ from golddiff.samplers import (
 )
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty, novelty
-from golddiff.system.arguments import numbers_of
+from golddiff.system.arguments import as_dense_tensor
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import PICTURES, check_writable, written_whole
+from golddiff.system.files import PICTURES, atomic_write, check_writable
 from golddiff.system.memory import require_memory
 from golddiff.system.pictures import draw_grid, png, save, to_pixels
 from golddiff.system.progress import progress_bar
@@ -145,7 +145,7 @@ class Samples:
         if target.suffix.lower() == ".npz":
             tensors = {"images": self.images, "x_init": self.x_init, "trajectory": self.trajectory}
             arrays = {key: values.numpy() for key, values in tensors.items() if values is not None}
-            with written_whole(name, target) as temporary:
+            with atomic_write(name, target) as temporary:
                 np.savez_compressed(temporary, sigmas=np.array(self.sigmas), **arrays)  # type: ignore[arg-type]
         elif target.suffix and not target.is_dir():
             check_writable(name, target, PICTURES)
@@ -220,7 +220,7 @@ def sample(
         )
     if attribution and not isinstance(denoiser, Denoiser):
         raise ArgumentError(f"attribution: {type(denoiser).__name__} weighs no training images")
-    classes = None if labels is None else numbers_of("labels", labels, "integers")
+    classes = None if labels is None else as_dense_tensor("labels", labels, "integers")
     if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
     batch = getattr(denoiser, "batch", 1)

@@ -155,7 +155,7 @@ class RandomSample:
 
 
 @dataclass(frozen=True, eq=False)
-class DescribedSupport:
+class RuleSupport:
     """A support given by a rule (a class, or a random sample of it) instead of a list of rows.
 
     Each shard of a training set expands the rule into its own rows.
@@ -169,7 +169,7 @@ class DescribedSupport:
     """
 
     images: int
-    listing: Callable[[DescribedSupport], NDArray[np.int64]] = field(repr=False)
+    listing: Callable[[RuleSupport], NDArray[np.int64]] = field(repr=False)
     label: int | None = None
     sample: RandomSample | None = None
     place: int = 0
@@ -178,7 +178,7 @@ class DescribedSupport:
     def __len__(self) -> int:
         return self.images if self.sample is None else self.sample.count
 
-    def sampled(self, sample: RandomSample) -> DescribedSupport:
+    def sampled(self, sample: RandomSample) -> RuleSupport:
         """A random sample of the images."""
         return replace(self, sample=sample)
 
@@ -209,7 +209,7 @@ def joined(parts: Sequence[Support]) -> Support:
     return Support(rows, np.concatenate([part.log_importance() for part in parts]))
 
 
-AnySupport = Support | TiledSupport | DescribedSupport
+AnySupport = Support | TiledSupport | RuleSupport
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,9 +258,9 @@ def stream_of(prior: Prior) -> int:
     return prior + 1 if isinstance(prior, int) else 0
 
 
-def one_each(supports: AnySupport | Sequence[AnySupport], queries: int) -> Sequence[AnySupport]:
+def per_query(supports: AnySupport | Sequence[AnySupport], queries: int) -> Sequence[AnySupport]:
     """One support per query; a single support is repeated for all queries."""
-    if isinstance(supports, Support | TiledSupport | DescribedSupport):
+    if isinstance(supports, Support | TiledSupport | RuleSupport):
         return [supports] * queries
     return supports
 
@@ -273,6 +273,6 @@ def grouped(supports: Sequence[AnySupport]) -> list[tuple[AnySupport, list[int]]
     return list(groups.values())
 
 
-def listed(support: Support | DescribedSupport) -> Support:
+def listed(support: Support | RuleSupport) -> Support:
     """The support with explicit rows."""
     return support if isinstance(support, Support) else support.listed

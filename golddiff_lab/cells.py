@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from golddiff import __version__
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 
 FORMAT = 1  # changing it invalidates all cached results
 
@@ -42,7 +42,7 @@ class Cells:
         if stored is not None:
             return stored
         result = compute()
-        with written_whole("out", path) as temporary:
+        with atomic_write("out", path) as temporary:
             body = {"golddiff": __version__, "format": FORMAT, "key": key, "result": result}
             temporary.write_text(json.dumps(body, indent=1, allow_nan=False) + "\n", "utf-8")
         return result

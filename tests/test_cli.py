@@ -352,7 +352,9 @@ def test_help_shows_a_dozen_options_and_the_others_as_advanced(capsys):
 def test_paragraphs_of_help_are_as_wide_as_the_terminal(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "130")
     assert run(["novelty", "--help"]) == 0
-    assert "over the usual distance between nearest training images: 0 is" in capsys.readouterr().out
+    assert (
+        "over the usual distance between nearest training images: 0 is" in capsys.readouterr().out
+    )
 
 
 def test_help_is_also_h(capsys):

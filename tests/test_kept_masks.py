@@ -12,7 +12,14 @@ from safetensors.numpy import load_file, save_file
 from golddiff import PCA, ImageStore
 from golddiff.estimators import kept_masks
 from golddiff.estimators.masks import locality_mask
-from golddiff.kernels.mask_tree import LEVELS, Additions, additions, assembled, check, mask_tree
+from golddiff.kernels.mask_tree import (
+    LEVELS,
+    Additions,
+    additions,
+    check,
+    mask_tree,
+    tree_from_additions,
+)
 from golddiff.store.artifacts import digest_of
 from tests.kernels.test_mask_tiles import SHAPES, random_mask
 
@@ -77,7 +84,7 @@ def test_a_tree_is_what_its_nodes_add_and_the_shape(shape, density, seed):
     mask = random_mask(shape, density, seed)
     added = additions(mask, shape)
     check(added, shape)
-    tree = assembled(added, shape)
+    tree = tree_from_additions(added, shape)
     sets, ends = [set() for _ in range(LEVELS)], []
     for node in range(len(tree.level)):
         level = tree.level[node]

@@ -33,7 +33,7 @@ def open_sharded(path: str, address: str, allow_missing: bool) -> ImageStore:
         return cast("ImageStore", ShardedStore.open(path, allow_missing=allow_missing))
 
 
-def answers_of_each(
+def answers_per_shard(
     steps: int, sampler: str, n: int, batch_size: int, labels: list[int] | None
 ) -> int:
     """Number of posteriors each shard computes in a run: one per denoiser call, batch and class."""

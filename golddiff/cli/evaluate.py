@@ -219,14 +219,16 @@ def write_folder(
 
 def _figure(reference: Run, evaluations: dict[str, Evaluation], results: dict[str, Any]) -> Any:
     """Images of each method and the oracle from the same noise, one row each."""
-    from golddiff.figures.methods import Block, Made, draw_methods
+    from golddiff.figures.methods import Block, MethodImages, draw_methods
     from golddiff.sampling import initial_noise
 
     settings = next(iter(evaluations.values())).settings
     shown = min(SHOWN, settings.n)
-    rows = {METHODS[m].title: Made(e.images[:shown], e.seconds) for m, e in evaluations.items()}
+    rows = {
+        METHODS[m].title: MethodImages(e.images[:shown], e.seconds) for m, e in evaluations.items()
+    }
     seconds = reference.seconds / (settings.n * settings.steps)
-    rows["oracle"] = Made(reference.images[:shown], seconds)
+    rows["oracle"] = MethodImages(reference.images[:shown], seconds)
     noise = initial_noise(shown, tuple(reference.images.shape[1:]), settings.seed)
     name = Path(results["store"]["path"]).name
     return draw_methods([Block("", f"{name}, {settings.steps} steps", noise, rows)])

@@ -43,7 +43,7 @@ def make_covariance(method: str, store: ImageStore, settings: MethodSettings) ->
     """
     check_memory(method, store, settings)
     needed = memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept()
-    if needed and not (method == "recommended" and store.factors.averages_few):
+    if needed and not (method == "recommended" and store.factors.averaged_from_sample):
         with waiting("computing the covariance") as watch:
             store.factor(progress=lambda done: watch(done, store.n))
 

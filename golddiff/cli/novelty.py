@@ -54,10 +54,10 @@ def novelty(options: _NoveltyOptions) -> None:
 
     starting()
     from golddiff.evaluation.report.novelty import write_novelty_report
-    from golddiff.sources import resolved
+    from golddiff.sources import resolve_source
     from golddiff.store.novelty import novelty as novelty_of
 
-    pictures = resolved(options.pictures)  # raises for bad input before a store is built
+    pictures = resolve_source(options.pictures)  # raises for bad input before a store is built
     is_store = (Path(options.store) / "manifest.json").is_file()
     source = {"store" if is_store else "data": options.store}
     training = TrainingImages(**source, reading=ReadingOptions(size=options.size))

@@ -142,10 +142,10 @@ def restore(options: _RestoreOptions) -> None:
 
 def _estimated_noise(opened: ImageStore, operator: LinearOperator, y: torch.Tensor) -> float:
     """Estimate a picture's noise and print it."""
-    from golddiff.estimators.noise_level import judged_noise
+    from golddiff.estimators.noise_level import estimated_noise
 
     with waiting("estimating the picture's noise"):
-        noise, least = judged_noise(opened, operator, y[None])
+        noise, least = estimated_noise(opened, operator, y[None])
     say(
         f"noise {noise:.2g}, estimated from the picture; give --noise if you know it"
         if noise
@@ -242,13 +242,13 @@ def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
     from golddiff.sources.picture import read_picture
 
     if job.mask is None and job.hole is None:
-        black = read_picture("picture", job.picture, ground="black")
+        black = read_picture("picture", job.picture, background="black")
         shown = ImageChops.difference(image.convert("L"), black.convert("L"))
         erased = shown.point(WHITE_OR_BLACK)
         return erased if erased.getbbox() else None
     width, height, _ = read_header(job.picture.read_bytes())
     if job.mask is not None:
-        mask = read_picture("mask", job.mask, ground="black").convert("L")
+        mask = read_picture("mask", job.mask, background="black").convert("L")
         across, down, _ = read_header(job.mask.read_bytes())
         if (across, down) != (width, height):
             raise ArgumentError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
 from golddiff.system.errors import printable
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 from golddiff.system.progress import progress_bar, waiting
 from golddiff.system.units import byte_size, shape_text
 
@@ -50,7 +50,7 @@ def write_json(path: Path | None, figures: dict[str, Any]) -> None:
     """Write results to a JSON file atomically; does nothing if the path is None."""
     if path is None:
         return
-    with written_whole("json", path) as temporary:
+    with atomic_write("json", path) as temporary:
         temporary.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n", "utf-8")
 
 

@@ -19,7 +19,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME as MANIFEST
 from golddiff.store.manifest import Manifest, identity_of, sealed, unsealed
 from golddiff.system.errors import ArgumentError, StoreError
-from golddiff.system.files import leads_out, written_whole
+from golddiff.system.files import atomic_write, leads_out
 
 NAME = "shards.json"
 FORMAT = "golddiff-shards"
@@ -71,7 +71,7 @@ class Listing:
     def write(self, folder: Path) -> None:
         """Write the list into a folder, atomically."""
         body = {"shards": [asdict(shard) for shard in self.shards]}
-        with written_whole("out", folder / NAME) as temporary:
+        with atomic_write("out", folder / NAME) as temporary:
             temporary.write_text(sealed(FORMAT, VERSION, body), encoding="utf-8")
 
     @classmethod

@@ -26,7 +26,7 @@ from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Moments, factor_rows, moments
 from golddiff.store.training_set import Question
-from golddiff.support import AnySupport, DescribedSupport
+from golddiff.support import AnySupport, RuleSupport
 from golddiff.system.errors import ClusterError, StoreError
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import use_threads
@@ -102,9 +102,9 @@ class Shard:
     ) -> Any:
         """This shard's answer; its images start at row ``first`` of the whole store."""
         self.store.first_row = first
-        return question.of_part(self.store, x, expand_all(self.store, within), *more)
+        return question.answer_shard(self.store, x, expand_all(self.store, within), *more)
 
-    def moments(self, support: DescribedSupport, images: int | None, seed: int) -> Moments:
+    def moments(self, support: RuleSupport, images: int | None, seed: int) -> Moments:
         """Sums for the mean and covariance over this shard's images of a class, or all.
 
         :func:`golddiff.store.statistics.factor_rows` draws ``images`` rows of all shards together.

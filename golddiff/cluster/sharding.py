@@ -28,7 +28,7 @@ from golddiff.store.cache import recorded
 from golddiff.store.manifest import VERSION, Manifest, identity_of
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, one_line
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 from golddiff.system.numbers import is_whole
 
 PLAN = "build.json"
@@ -197,5 +197,5 @@ def _prepare_folder(folder: Path, plan: str, overwrite: bool) -> None:
                 f"path: {folder} holds shards of another source or of other options; give another "
                 "path, or overwrite=True"
             )
-    with written_whole("path", file) as temporary:
+    with atomic_write("path", file) as temporary:
         temporary.write_text(plan, encoding="utf-8")

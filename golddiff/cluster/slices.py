@@ -1,6 +1,6 @@
 """Cut supports into one part per shard.
 
-A list of rows is split at the shards' borders. A :class:`DescribedSupport` travels as its rule, and
+A list of rows is split at the shards' borders. A :class:`RuleSupport` travels as its rule, and
 each shard expands it into its own rows.
 """
 
@@ -13,7 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from golddiff.store.images import ImageStore
-from golddiff.support import AnySupport, DescribedSupport, Support, TiledSupport, grouped
+from golddiff.support import AnySupport, RuleSupport, Support, TiledSupport, grouped
 from golddiff.system.errors import ClusterError
 from golddiff.system.numbers import I64
 
@@ -26,7 +26,7 @@ def expand_all(store: ImageStore, parts: Sequence[AnySupport]) -> list[AnySuppor
 
 def expand(store: ImageStore, part: AnySupport) -> AnySupport:
     """List a support in rows of the shard; empty for a class that the shard lacks."""
-    if not isinstance(part, DescribedSupport):
+    if not isinstance(part, RuleSupport):
         return part
     present = part.label is None or part.label in store.class_counts
     return Support(part.rows_in(store.rows_of(part.label) if present else np.empty(0, np.int64)))
@@ -63,7 +63,7 @@ class Borders:
 
     def cut(self, support: AnySupport) -> Sequence[AnySupport]:
         """Each shard's part of one support."""
-        if isinstance(support, DescribedSupport):
+        if isinstance(support, RuleSupport):
             places = [0, *accumulate(self.class_sizes(support.label))][:-1]
             return [replace(support, listing=_no_rows, place=place) for place in places]
         if isinstance(support, TiledSupport):
@@ -80,6 +80,6 @@ class Borders:
         ]
 
 
-def _no_rows(support: DescribedSupport) -> I64:
+def _no_rows(support: RuleSupport) -> I64:
     """Replaces the driver's function that lists rows, which cannot be pickled."""
     raise ClusterError("cluster: a shard can list only its own part of a support")

@@ -25,10 +25,10 @@ from golddiff.posterior import Posterior
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.manifest import FileRecord
-from golddiff.store.posteriors import at_level, over
+from golddiff.store.posteriors import for_one_level, over
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Question, Supports, TrainingSet
-from golddiff.support import AnySupport, Support, TiledSupport, one_each
+from golddiff.support import AnySupport, Support, TiledSupport, per_query
 from golddiff.system.arguments import as_number, check_not_negative
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.numbers import F32, I64, check_count
@@ -157,8 +157,8 @@ class ShardedStore(TrainingSet):
             ArgumentError: a shard's memory limit is too small.
             ClusterError: a shard is lost, or no shard with images of the supports is left.
         """
-        parts = self.borders.parts(one_each(supports, len(x)))
-        reference = self.pool.once((estimator, sigma), lambda: at_level(estimator, sigma))
+        parts = self.borders.parts(per_query(supports, len(x)))
+        reference = self.pool.once((estimator, sigma), lambda: for_one_level(estimator, sigma))
         total: Posterior | None = None
         for _, (queries, part) in self.pool.ask(
             "posterior", lambda shard: (x, sigma, parts[shard]), [reference]
@@ -167,19 +167,19 @@ class ShardedStore(TrainingSet):
                 locations, width = part.log_max.shape[1], part.weighted.shape[1]
                 total = total or Posterior.empty(len(x), locations, width)
                 total.add_to(queries, part)
-        tiled = any(isinstance(s, TiledSupport) for s in one_each(supports, len(x)))
+        tiled = any(isinstance(s, TiledSupport) for s in per_query(supports, len(x)))
         if total is None or not (tiled or (total.total > 0).all()):
             raise ClusterError("cluster: no image to be weighed is left in the shards")
         return total
 
     def answer(self, question: Question, x: F32, within: Supports, *more: Any) -> Any:
         """See :class:`TrainingSet`; each shard answers over its own part of the supports."""
-        parts, first_rows = self.borders.parts(one_each(within, len(x))), self.borders.first_rows
+        parts, first_rows = self.borders.parts(per_query(within, len(x))), self.borders.first_rows
         reference = self.pool.once(question, lambda: question)
         answers = self.pool.ask(
             "answer", lambda shard: (x, parts[shard], first_rows[shard], *more), [reference]
         )
-        return question.merged([answer for _, answer in answers], *more)
+        return question.merge([answer for _, answer in answers], *more)
 
     def contributions(
         self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,

@@ -8,7 +8,7 @@ import torch
 
 from golddiff.denoiser import Denoiser
 from golddiff.noise import Labels, Sigma
-from golddiff.system.arguments import as_number, classes_of, numbers_of
+from golddiff.system.arguments import as_dense_tensor, as_number, classes_of
 from golddiff.system.errors import ArgumentError
 
 
@@ -18,7 +18,7 @@ class Guided:
     def __init__(self, denoiser: Denoiser, labels: Labels, scale: float) -> None:
         self.denoiser, self.labels, self.scale = denoiser, labels, scale
         self.store = denoiser.store
-        self.batch = max(denoiser.batch, numbers_of("labels", labels, "integers").numel())
+        self.batch = max(denoiser.batch, as_dense_tensor("labels", labels, "integers").numel())
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """The guided mean (B, *store.shape), differentiable if the denoiser is."""
@@ -47,7 +47,7 @@ def guided(denoiser: Denoiser, labels: Labels, scale: float) -> Guided:
         raise ArgumentError(f"scale: got {scale!r}, expected a finite number")
     if labels is None:
         raise ArgumentError("labels: got None, expected a class to guide towards")
-    count = numbers_of("labels", labels, "integers").numel()
+    count = as_dense_tensor("labels", labels, "integers").numel()
     for label in set(classes_of(labels, count).tolist()):
         denoiser.store.count_of(label)
     return Guided(denoiser, labels, float(scale))

@@ -17,7 +17,7 @@ from golddiff.kernels.contributions import Contribution, Ranking, outputs_at
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
-from golddiff.kernels.terms import Known, Terms, patch_terms
+from golddiff.kernels.terms import FirstPass, Terms, patch_terms
 from golddiff.kernels.torch_kernels import patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -115,7 +115,7 @@ class Kamb(Estimator):
         )  # fmt: skip
 
     def terms(
-        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: FirstPass
     ) -> Terms:
         """See the base class; one term per offset between two positions."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))

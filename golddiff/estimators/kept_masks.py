@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from golddiff.estimators.masks import VERSION as MASK_VERSION
 from golddiff.estimators.masks import locality_mask, outputs_of, precision_of, unit_counts
-from golddiff.kernels.mask_tree import Additions, MaskTree, additions, assembled, check, mask_tree
+from golddiff.kernels.mask_tree import (
+    Additions,
+    MaskTree,
+    additions,
+    check,
+    mask_tree,
+    tree_from_additions,
+)
 from golddiff.store.images import ImageStore
 from golddiff.store.training_set import TrainingSet
 from golddiff.system.numbers import I64
@@ -45,7 +52,7 @@ def tree_of(store: ImageStore, sigma: float, threshold: float) -> MaskTree:
             _metadata(FORMAT, store, store.factors.mark(), sigma, threshold),
             LIMIT,
         )
-    return assembled(nodes, store.shape)
+    return tree_from_additions(nodes, store.shape)
 
 
 def load(store: ImageStore, sigma: float, threshold: float) -> Additions | None:
@@ -72,7 +79,9 @@ def counts_of(
     members = np.bincount(unit[outputs_of(unit)])
     cacheable = store.d >= MIN_VALUES
     if cacheable:
-        expected = _metadata(UNITS_FORMAT, store, store.factors.averaged_mark(), sigma, threshold)
+        expected = _metadata(
+            UNITS_FORMAT, store, store.factors.averaged_identifier(), sigma, threshold
+        )
         name = f"{name_of(sigma, threshold)}-units-{len(members)}"
         saved: NDArray[Any] | None = (store.artifacts.load(name, expected) or {}).get("counts")
         if saved is not None and _are_counts(saved, store.d, members):

@@ -21,7 +21,7 @@ from golddiff.store.likelihood import applied, as_call, log_likelihood
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, I64
-from golddiff.system.parallel import products_alone
+from golddiff.system.parallel import single_threaded_blas
 
 BASIS_BATCH = 256  # basis images to which an operator is applied at a time
 ENTRY_BYTES = 60  # peak memory per entry of a sparse matrix, its transpose and its shares
@@ -129,7 +129,9 @@ class Measurement:
             moved: F64 = x0 + (1 - min(untaken, 1.0)) * shift
             return moved
 
-        with products_alone():  # a norm of 12,288 values took 7 ms on two threads if one was busy
+        with (
+            single_threaded_blas()
+        ):  # a norm of 12,288 values took 7 ms on two threads if one was busy
             return np.stack([move(image.astype(np.float64)) for image in x0])
 
 

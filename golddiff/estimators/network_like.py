@@ -41,7 +41,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 
 # The artifact's name; a new version number, so that files of older code are not read.
-KEPT = "network-like-10"
+ARTIFACT = "network-like-10"
 NARROW = 0.05  # mask threshold of the part with narrow masks
 WIDE = 0.005  # mask threshold that replaces squares for points and tiny images
 # At this noise level and above, Gaussians fitted to all images estimate the posterior mean better
@@ -156,9 +156,9 @@ class NetworkLike(Denoiser):
         """Fit the Gaussians or load them from the store's folder; called by the first denoising."""
         if self._fitted:
             return
-        saved = self.store.artifacts.load(KEPT)
+        saved = self.store.artifacts.load(ARTIFACT)
         if saved is None:
-            self.store.artifacts.save(KEPT, self._tensors())
+            self.store.artifacts.save(ARTIFACT, self._tensors())
         else:
             names = {field.name: f"mixture.{field.name}" for field in fields(Components)}
             self._mixture.keep(Components(**{name: saved[key] for name, key in names.items()}))
@@ -178,7 +178,7 @@ class NetworkLike(Denoiser):
     @property
     def is_ready(self) -> bool:
         """Whether the Gaussians are in memory or in the store's folder."""
-        return self._fitted or self.store.artifacts.head(KEPT) is not None
+        return self._fitted or self.store.artifacts.head(ARTIFACT) is not None
 
     def estimator_supports(
         self, x: F32, sigma: float, prior: Prior

@@ -23,7 +23,7 @@ MAX_NOISE = 2.0  # upper end of the search: the range from black to white
 HALVINGS = 20
 
 
-def judged_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[float, float]:
+def estimated_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[float, float]:
     """An estimate of the common noise level of measurements, and the smallest detectable level.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 from golddiff.denoiser import Estimator
 from golddiff.kernels.contributions import Contribution, values_at
 from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, products_of, sums_of, weights_of
-from golddiff.kernels.terms import Known
+from golddiff.kernels.terms import FirstPass
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -67,13 +67,13 @@ class Optimal(Estimator):
         total = weights.sum(axis=1, keepdims=True)
         return Posterior(log_max[:, None], total, sums), log_max, weights
 
-    def squares(self, x: F64, sigma: float, part: Support, known: Known) -> F64:
+    def squares(self, x: F64, sigma: float, part: Support, known: FirstPass) -> F64:
         """The sums (b, D) of w_i (x_i - m)^2 over a part's images, w_i their posterior weights."""
         kept, log_shares = self._log_shares(x, sigma, part, known)
         with self.images.stored.resident(part.rows[kept]) as (loaded, rows):
             return sums_of(loaded, rows, np.exp(log_shares), known.mean.numpy())
 
-    def pulled(self, x: F64, sigma: float, part: Support, known: Known, cotangent: F64) -> F64:
+    def pulled(self, x: F64, sigma: float, part: Support, known: FirstPass, cotangent: F64) -> F64:
         """Derivatives of u . mean, u a cotangent: in x, and partial sums for g = 1 / (2 sigma^2).
 
         With w_i the weights and c_i = w_i u . (x_i - m), the derivative in x is
@@ -96,7 +96,7 @@ class Optimal(Estimator):
         terms = np.stack([pulls * slopes, pulls, np.exp(log_shares) * slopes], axis=1)
         return np.concatenate([in_x, terms.sum(axis=2)], axis=1)
 
-    def _log_shares(self, x: F64, sigma: float, part: Support, known: Known) -> tuple[I64, F64]:
+    def _log_shares(self, x: F64, sigma: float, part: Support, known: FirstPass) -> tuple[I64, F64]:
         """Positions (k,) of the part's non-negligible images, and log posterior weights (b, k)."""
         logits = known.logits
         if logits is None:  # not cached by the first pass

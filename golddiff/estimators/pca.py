@@ -23,8 +23,8 @@ from golddiff.kernels.mask_tiles import cut, mean_mask, mean_width
 from golddiff.kernels.mask_tree import MaskTree, dense_mask
 from golddiff.kernels.pca_cpu import Sums, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
-from golddiff.kernels.pca_logits import branches, masked_logits
-from golddiff.kernels.terms import Known, Terms, pixel_terms
+from golddiff.kernels.pca_logits import masked_logits, output_masks
+from golddiff.kernels.terms import FirstPass, Terms, pixel_terms
 from golddiff.kernels.torch_kernels import masked
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -38,7 +38,7 @@ from golddiff.support import (
     Support,
     TiledSupport,
     grouped,
-    one_each,
+    per_query,
     pixels,
     tile_of_each,
 )
@@ -85,7 +85,7 @@ class Masks:
         self, images: Any, x: F32, sigma: float, pixel: int | None
     ) -> Callable[[I64], F64]:
         """A function: image rows (k,) -> float64 logits (L, k) of one query, all or one pixel's."""
-        tree = self.tree if pixel is None else branches(self.tree, outputs_at(images, pixel))
+        tree = self.tree if pixel is None else output_masks(self.tree, outputs_at(images, pixel))
         return lambda rows: masked_logits(images.stored, rows, x, sigma, tree)
 
     def mask_product(self) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -176,7 +176,7 @@ class PCA(Estimator):
         return masks.posterior(self.images, part, x, sigma, self.summands)
 
     def terms(
-        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: FirstPass
     ) -> Terms:
         """See the base class."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
@@ -204,7 +204,7 @@ class PCA(Estimator):
         if self.weighting == "ss":
             return super().denoise_over(x, sigma, supports)
         out = np.empty_like(x)
-        for support, queries in grouped(one_each(supports, len(x))):
+        for support, queries in grouped(per_query(supports, len(x))):
             out[queries] = self._batch_average(x[queries], sigma, whole(support))
         return out
 

@@ -26,7 +26,7 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
-from golddiff.system.arguments import Levels, numbers_of, sizes_of
+from golddiff.system.arguments import Levels, as_dense_tensor, sizes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, check_count
 from golddiff.system.parallel import results_held
@@ -196,7 +196,7 @@ class PSPCFlex(PatchComposite):
     ) -> None:
         super().__init__(store, memory_limit)
         expected = "numbers above 0, at most 1"
-        shares = numbers_of("thresholds", thresholds, expected, torch.float64).numpy().ravel()
+        shares = as_dense_tensor("thresholds", thresholds, expected, torch.float64).numpy().ravel()
         if len(shares) == 0 or not ((shares > 0) & (shares <= 1)).all():
             raise ArgumentError(f"thresholds: got {thresholds!r}, expected {expected}")
         self.thresholds = tuple(shares.tolist()) if len(shares) > 1 else float(shares[0])

@@ -16,8 +16,8 @@ from golddiff.noise import bits, precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import whole
-from golddiff.support import ABSENT, AnySupport, Prior, one_each
-from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, Weighed
+from golddiff.support import ABSENT, AnySupport, Prior, per_query
+from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, QueryResult
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.numbers import F32, check_count, check_seed
 
@@ -31,14 +31,14 @@ class OverCopies(FittedSchedule):
         super().__init__(Optimal(smoothed.store, smoothed.memory_limit), settings)
         self._smoothed = smoothed
 
-    def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[Weighed]:
+    def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[QueryResult]:
         """The averages of the copies' means and of their errors, which bound the mean's error."""
         of_copies = super().weighed(self._smoothed.noisy(x, sigma), sigma, label, seed)
         means, errors, images = (
             np.array([getattr(copy, name) for copy in of_copies]).reshape(-1, *shape).mean(axis=0)
             for name, shape in (("mean", x.shape), ("error", x.shape[:1]), ("images", x.shape[:1]))
         )
-        return [Weighed(*mean, None) for mean in zip(means, errors, images, strict=True)]
+        return [QueryResult(*mean, None) for mean in zip(means, errors, images, strict=True)]
 
 
 class SCFDM(Optimal):
@@ -93,7 +93,7 @@ class SCFDM(Optimal):
         self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
     ) -> F32:
         """The posterior means of each query's copies, averaged, (b, D)."""
-        supports, averaged = one_each(supports, len(x)), np.empty_like(x)
+        supports, averaged = per_query(supports, len(x)), np.empty_like(x)
         step = max(1, int(self.memory_limit // (BYTES_PER_VALUE * self.copies * x.shape[1])))
         for i in range(0, len(x), step):
             copies, own_supports = self.noisy(x[i : i + step], sigma), list(supports[i : i + step])

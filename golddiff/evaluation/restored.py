@@ -14,7 +14,7 @@ from golddiff import sampling
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.measurement import measurements
-from golddiff.estimators.noise_level import judged_noise
+from golddiff.estimators.noise_level import estimated_noise
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.restoring import Restoring, for_restoring
 from golddiff.noise import Labels
@@ -76,7 +76,7 @@ def restore(
         operator: A, linear, with a local footprint: a callable on (b, *shape) in [-1, 1], or a
             deepinv physics.
         noise: standard deviation of y's noise, >= 0, in y's units; None: estimated from y, see
-            :func:`golddiff.estimators.noise_level.judged_noise`.
+            :func:`golddiff.estimators.noise_level.estimated_noise`.
         softness: standard deviation allowed between training images and x or y, in addition to
             the noise. Larger values mix more images: lower error on average, but less sharp.
         n: number of restorations of each measurement.
@@ -106,7 +106,7 @@ def restore(
     n = check_count("n", n)
     store = base.store
     if noise is None:
-        noise, _ = judged_noise(store, operator, y)
+        noise, _ = estimated_noise(store, operator, y)
     soft = math.hypot(noise, softness)
     if soft == 0:
         raise ArgumentError("noise: got 0, and softness 0; expected one of them above 0")

@@ -16,7 +16,7 @@ LABEL = 2.3
 
 
 @dataclass(frozen=True)
-class Made:
+class MethodImages:
     """One method's images from the block's noise."""
 
     images: torch.Tensor  # (n, C, H, W) in [-1, 1]
@@ -30,7 +30,7 @@ class Block:
     name: str  # short, for the row labels ("digits")
     title: str  # above the columns
     noise: torch.Tensor  # (n, C, H, W), the starting noise
-    made: dict[str, Made]  # by the method's title, in the order of the rows
+    made: dict[str, MethodImages]  # by the method's title, in the order of the rows
 
 
 def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:

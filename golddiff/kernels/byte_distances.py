@@ -89,14 +89,14 @@ def _total(typingctx: Any, sums: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class WholeNumbers:
+class QuantizedQueries:
     """Queries (Q, K) quantized to integer multiples of a unit per query."""
 
     whole: NDArray[np.int16]  # (Q, K) the integers
     units: F64  # (Q,) the units
 
     @classmethod
-    def of(cls, z: F32) -> WholeNumbers:
+    def of(cls, z: F32) -> QuantizedQueries:
         """Quantize with the smallest units for which sums of products with bytes fit 32 bits."""
         steps = min(2**15 - 1, 2**31 // (MIDDLE * z.shape[1]) - 1)
         maximum = np.abs(z).max(axis=1).astype(np.float64)
@@ -149,7 +149,9 @@ def _distances(flat, rows, whole, norm, cross, unit, out, begin):  # type: ignor
                     out[query, begin + first + j] = max(square, 0.0)
 
 
-def byte_distances(stored: Stored, rows: I64, queries: WholeNumbers, out: F32, begin: int) -> None:
+def byte_distances(
+    stored: Stored, rows: I64, queries: QuantizedQueries, out: F32, begin: int
+) -> None:
     """Write ||z_q - scale (byte_i - 128)||^2 to out[q, begin + i], on one thread.
 
     Args:

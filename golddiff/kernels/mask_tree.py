@@ -70,7 +70,7 @@ def mask_tree(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> MaskTree:
 
     Vectors (D,) are treated as images of one row.
     """
-    return assembled(additions(mask, shape), shape)
+    return tree_from_additions(additions(mask, shape), shape)
 
 
 def additions(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> Additions:
@@ -99,7 +99,7 @@ def additions(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> Additions:
     return Additions(np.concatenate(counts), np.concatenate(entries))
 
 
-def assembled(added: Additions, shape: tuple[int, ...]) -> MaskTree:
+def tree_from_additions(added: Additions, shape: tuple[int, ...]) -> MaskTree:
     """The tree whose nodes add the given inputs; the images' shape determines the rest.
 
     ``added`` must pass :func:`check`: compiled loops trust the tree.

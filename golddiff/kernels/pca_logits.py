@@ -47,7 +47,7 @@ def _masked_logits(  # type: ignore[no-untyped-def]
 def masked_logits(stored: Stored, rows: I64, x: F32, sigma: float, tree: MaskTree) -> F64:
     """l_qi = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2) of one query (D,), (outputs, k) float64.
 
-    ``tree`` holds the masks M of all outputs, or of some (:func:`branches`).
+    ``tree`` holds the masks M of all outputs, or of some (:func:`output_masks`).
     """
     out = np.empty((int(tree.output.max()) + 1, len(rows)))
     with stored.resident(rows) as (images, local_rows):
@@ -59,7 +59,7 @@ def masked_logits(stored: Stored, rows: I64, x: F32, sigma: float, tree: MaskTre
     return out
 
 
-def branches(tree: MaskTree, outputs: I64) -> MaskTree:
+def output_masks(tree: MaskTree, outputs: I64) -> MaskTree:
     """A tree of one root node per given output, which are renumbered 0, 1, ... in order."""
     above = np.zeros(LEVELS, np.int64)  # the current node of each level
     masks: dict[int, list[slice]] = {}

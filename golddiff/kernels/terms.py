@@ -22,7 +22,7 @@ from golddiff.system.numbers import F64
 
 
 @dataclass(frozen=True)
-class Known:
+class FirstPass:
     """Results of earlier passes over queries' posteriors, float64.
 
     Attributes:

@@ -12,7 +12,7 @@ import torch
 from golddiff.oracles.diffusers_unet import CONFIG, load_diffusers, read_json
 from golddiff.oracles.edm.pickled import load_edm
 from golddiff.oracles.files import FORMAT, load_own, load_published
-from golddiff.oracles.oracle import Oracle, checked_device
+from golddiff.oracles.oracle import Oracle, check_device
 from golddiff.oracles.weights import regular_file
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, CheckpointError
@@ -72,7 +72,7 @@ def load_oracle(
         ArgumentError: the device is not available, or the resolution does not fit.
     """
     check_count("batch_size", batch_size)
-    location, checked = path_of("path", path), checked_device(device)
+    location, checked = path_of("path", path), check_device(device)
     read = _reader_of_folder(location) if location.is_dir() else _reader_of_file(location)
     arguments = read(location, resolution)
     _, *sides = arguments["shape"]

@@ -90,7 +90,7 @@ class Oracle:
         self.batch_size = check_count("batch_size", batch_size)
         weights = module.parameters() if isinstance(module, nn.Module) else iter(())
         target = next((w.device for w in weights), "cpu") if device is None else device
-        self.device = torch.device(checked_device(target))
+        self.device = torch.device(check_device(target))
         self.parameterisation = find_parameterisation(parameterisation, sigma_data)
         self.schedule = find_schedule(schedule, parameterisation, sigma_data)
         levels = getattr(self.schedule, "sigmas", None)  # only a VP schedule has them
@@ -207,7 +207,7 @@ class Oracle:
         return f"Oracle({self.kind}: {shape}{classes})"
 
 
-def checked_device(device: str | torch.device) -> str:
+def check_device(device: str | torch.device) -> str:
     """The device's name; ArgumentError if no tensor can be put there."""
     try:
         torch.empty(0, device=device)

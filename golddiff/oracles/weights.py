@@ -41,7 +41,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str
         raise CheckpointError(f"{path} cannot be read as safetensors: {one_line(error)}") from error
 
 
-def checked_weights(state: Any, path: Path) -> dict[str, torch.Tensor]:
+def check_state_dict(state: Any, path: Path) -> dict[str, torch.Tensor]:
     """The state dict, once every entry is known to be a floating-point tensor with a name."""
     if not isinstance(state, Mapping):
         raise CheckpointError(f"{path} holds a {type(state).__name__}, expected a state dict")

@@ -73,7 +73,7 @@ def _open_object(source: Any, options: SourceOptions) -> Source:
     )
 
 
-def resolved(source: str | os.PathLike[str], split: str = "train") -> Any:
+def resolve_source(source: str | os.PathLike[str], split: str = "train") -> Any:
     """Resolve a name or path to a built-in's name, an existing path, or a dataset from the hub.
 
     Raises:
@@ -105,7 +105,7 @@ def _open_name_or_path(source: str | os.PathLike[str], options: SourceOptions) -
     from golddiff.sources.builtin import open_builtin
     from golddiff.sources.tables import open_dataset
 
-    target = resolved(source, options.split)
+    target = resolve_source(source, options.split)
     if isinstance(target, str):
         return open_builtin(target, options)
     if isinstance(target, Path):

@@ -15,7 +15,7 @@ from golddiff.sources.arrays import open_array
 from golddiff.sources.source import Rows, own_labels
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError
-from golddiff.system.files import Unpacked, inside, readable
+from golddiff.system.files import DecompressedFile, inside, readable
 from golddiff.system.numbers import I64
 from golddiff.system.pickles import ARRAYS, read_pickle
 
@@ -57,7 +57,7 @@ def open_cifar_tar(path: Path, options: SourceOptions) -> Rows:
     """Read the pickles in a .tar or .tar.gz; nothing is extracted to disk."""
     with (
         readable(f"{path.name} is not a readable tar archive"),
-        Unpacked(path) as stream,
+        DecompressedFile(path) as stream,
         tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as archive,
     ):
         members = {m.name.rsplit("/", 1)[-1]: m for m in archive.getmembers() if m.isfile()}

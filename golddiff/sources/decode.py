@@ -68,18 +68,18 @@ def decode(
     *,
     channels: int | None = None,
     size: int | None = None,
-    ground: str = "white",
+    background: str = "white",
 ) -> NDArray[np.uint8]:
     """Decode an image to (C, H, W) uint8.
 
-    The EXIF rotation is applied, transparency is composited on ``ground``, and an animation
+    The EXIF rotation is applied, transparency is composited on ``background``, and an animation
     gives its first frame.
 
     Args:
         data: the bytes of an image file, or a Pillow image.
         channels: 1 or 3; None keeps grey images grey (1) and makes all others RGB (3).
         size: scale and centre-crop to (C, size, size); None keeps the image's own size.
-        ground: the colour behind transparent pixels.
+        background: the colour behind transparent pixels.
 
     Raises:
         UnreadableImageError: ``data`` is not an image, is truncated, or is too large.
@@ -93,7 +93,7 @@ def decode(
         upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
         if channels is None:
             channels = 1 if _is_grey(upright) else 3
-        return to_pixels(fit(with_channels(upright, channels, ground), size))
+        return to_pixels(fit(with_channels(upright, channels, background), size))
 
 
 def read_file(path: str | Path) -> bytes:
@@ -104,13 +104,13 @@ def read_file(path: str | Path) -> bytes:
     return Path(path).read_bytes()
 
 
-def with_channels(image: Image.Image, channels: int, ground: str = "white") -> Image.Image:
+def with_channels(image: Image.Image, channels: int, background: str = "white") -> Image.Image:
     """Convert any Pillow image to grey (``channels=1``, mode L) or RGB (``channels=3``)."""
     if image.mode.startswith("I"):
         image = _to_8_bits(image)
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         rgba = image.convert("RGBA")
-        canvas = Image.new("RGBA", rgba.size, ground)
+        canvas = Image.new("RGBA", rgba.size, background)
         image = Image.alpha_composite(canvas, rgba).convert("RGB")
     mode = "L" if channels == 1 else "RGB"
     if image.mode == mode:

@@ -13,7 +13,7 @@ from golddiff.sources.arrays import open_array
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError
-from golddiff.system.files import Unpacked, inside, readable
+from golddiff.system.files import DecompressedFile, inside, readable
 
 _MAGIC = b"\0\0\x08"  # element type: unsigned bytes
 _IMAGES = re.compile(r"^(?P<stem>.*)images(?P<dot>[-._])idx3-ubyte(?P<gz>\.gz)?$")
@@ -24,7 +24,7 @@ _SPLITS = {"train": ("train",), "test": ("t10k", "test")}
 def is_idx(path: Path) -> bool:
     """Whether the file begins as an idx file of bytes."""
     try:
-        with Unpacked(path) as stream:
+        with DecompressedFile(path) as stream:
             start = stream.read(4)
     except Exception:  # damaged data raise many types of error
         return False
@@ -64,7 +64,7 @@ def open_idx(path: Path, options: SourceOptions) -> Rows:
 
 def _read_bytes(path: Path) -> NDArray[np.uint8]:
     """The array of an idx file of bytes."""
-    with readable(f"{path.name} cannot be read"), Unpacked(path) as stream:
+    with readable(f"{path.name} cannot be read"), DecompressedFile(path) as stream:
         data = stream.read()
         if len(data) < 4 or data[:3] != _MAGIC:
             raise SourceError(f"{path.name} is not an idx file of bytes")

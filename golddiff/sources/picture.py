@@ -26,8 +26,8 @@ MAX_SIDE = 1024  # larger pictures are reduced: no training set in use has large
 _decode_lock = threading.Lock()  # decoding the largest picture takes half a gigabyte
 
 
-def read_picture(name: str, path: str | Path, ground: str = "white") -> Image.Image:
-    """Read an image file as a grey or RGB picture; ``ground`` is the colour behind transparency.
+def read_picture(name: str, path: str | Path, background: str = "white") -> Image.Image:
+    """Read an image file as a grey or RGB picture; ``background`` shows where it is transparent.
 
     Files above 40 MB, and images above 40 megapixels, are refused before they are decoded.
     """
@@ -39,14 +39,14 @@ def read_picture(name: str, path: str | Path, ground: str = "white") -> Image.Im
                 f"{name}: the file has {size / 1e6:,.0f} MB, expected at most "
                 f"{MAX_BYTES / 1e6:.0f} MB"
             )
-        return decoded(name, file.read_bytes(), ground=ground)
+        return decoded(name, file.read_bytes(), background=background)
     except OSError as error:
         reason = error.strerror or error
         raise ArgumentError(f"{name}: the file cannot be read: {reason}") from error
 
 
 def decoded(
-    name: str, data: bytes, most_pixels: int = MAX_PIXELS, ground: str = "white"
+    name: str, data: bytes, most_pixels: int = MAX_PIXELS, background: str = "white"
 ) -> Image.Image:
     """Decode the bytes of an image file, as :func:`read_picture`."""
     try:
@@ -59,7 +59,7 @@ def decoded(
                 f"{most_pixels / 1e6:.2g} megapixels; make it smaller first"
             )
         with _decode_lock:
-            image = to_image(decode(data, ground=ground))
+            image = to_image(decode(data, background=background))
             image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
     except UnreadableImageError as error:
         raise ArgumentError(f"{name}: the file cannot be read as an image: {error}") from error

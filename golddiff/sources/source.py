@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError, printable
 from golddiff.system.numbers import I64, check_count
-from golddiff.system.parallel import in_turn
+from golddiff.system.parallel import iterate_in_order
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -175,7 +175,7 @@ def ahead(function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Re
     """
     workers = max(2, min(4, os.cpu_count() or 2))  # at least 2, to overlap reading
     with ThreadPoolExecutor(workers) as pool:
-        yield from in_turn(pool, function, jobs, workers + 2)
+        yield from iterate_in_order(pool, function, jobs, workers + 2)
 
 
 def rebatch(pieces: Iterable[Batch], size: int) -> Iterator[Batch]:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import leads_out, trim, written_whole
+from golddiff.system.files import atomic_write, leads_out, trim
 
 FORMAT = "golddiff-artifact-1"
 SHIPPED = Path(__file__).parent.parent / "data"
@@ -56,10 +56,10 @@ class Artifacts:
         required = {"format": FORMAT, "images": self._digest_of_images()}
         return header if required.items() <= header.items() and "digest" in header else None
 
-    def load(self, name: str, made_of: Mapping[str, str] | None = None) -> Tensors | None:
+    def load(self, name: str, inputs: Mapping[str, str] | None = None) -> Tensors | None:
         """The arrays of an artifact, or None if they must be computed; see :meth:`save`."""
         header = self.head(name)
-        if header is None or not (made_of or {}).items() <= header.items():
+        if header is None or not (inputs or {}).items() <= header.items():
             return None
         try:
             with safe_open(self.path(name), "numpy") as file:
@@ -76,33 +76,33 @@ class Artifacts:
         self,
         name: str,
         tensors: Mapping[str, NDArray[Any]],
-        made_of: Mapping[str, str] | None = None,
+        inputs: Mapping[str, str] | None = None,
         most: int | None = None,
     ) -> None:
         """Save arrays under a name, if the folder is writable.
 
-        ``made_of`` records inputs other than the images. ``most`` limits the bytes of files in the
+        ``inputs`` records inputs other than the images. ``most`` limits the bytes of files in the
         artifact's folder; the least recently used files are deleted.
         """
         path = self.path(name)
         if not self.folder.is_dir() or leads_out(self.folder, path.parent):
             return
-        body = self.body(tensors, made_of)
+        body = self.body(tensors, inputs)
         if most is not None and len(body) > most:
             return
         with contextlib.suppress(ArgumentError, OSError):
             if most is not None:
                 trim(path.parent, most - len(body), f"*{SUFFIX}")
-            with written_whole("store", path) as temporary:
+            with atomic_write("store", path) as temporary:
                 temporary.write_bytes(body)
 
     def body(
-        self, tensors: Mapping[str, NDArray[Any]], made_of: Mapping[str, str] | None = None
+        self, tensors: Mapping[str, NDArray[Any]], inputs: Mapping[str, str] | None = None
     ) -> bytes:
         """The file contents for these arrays, always the same bytes; see :meth:`save`."""
         arrays = {key: np.asarray(array, order="C") for key, array in tensors.items()}
         own = {"format": FORMAT, "images": self._digest_of_images(), "digest": digest_of(arrays)}
-        return _sorted_metadata(save(arrays, {**(made_of or {}), **own}))
+        return _sorted_metadata(save(arrays, {**(inputs or {}), **own}))
 
     def _digest_of_images(self) -> str:
         return hashlib.sha256(self._identity.encode()).hexdigest()

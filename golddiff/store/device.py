@@ -18,7 +18,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
 from golddiff.store.posteriors import whole
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, per_query
 from golddiff.system.numbers import F32, I64
 
 RESIDENT_SHARE = 0.6  # share of free memory for the pixels; larger sets are uploaded in parts
@@ -62,7 +62,7 @@ class DeviceStore:
         self, estimator: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
     ) -> Posterior:
         """Like :meth:`golddiff.ImageStore.posterior`, in float32."""
-        groups = grouped(one_each(supports, len(x)))
+        groups = grouped(per_query(supports, len(x)))
         weigh = estimator.on_device(sigma, self)
         if weigh is None or any(isinstance(support, TiledSupport) for support, _ in groups):
             return self.store.posterior(estimator, x, sigma, supports)
@@ -81,7 +81,7 @@ class DeviceStore:
         for part in support.split(max(1, WORK_BYTES // (4 * self.store.d))):
             weights = part.log_weights
             log_weights = None if weights is None else self._sent(weights.astype(np.float32))
-            partial = weigh(self.values_there(torch.from_numpy(part.rows)), log_weights, x)
+            partial = weigh(self.values_on_device(torch.from_numpy(part.rows)), log_weights, x)
             total = partial if total is None else total.merge(partial)
         if total is None:
             raise ZeroDivisionError("the posterior of no images is not defined")
@@ -93,7 +93,7 @@ class DeviceStore:
         """Like :meth:`golddiff.ImageStore.nearest`; float32 may reorder nearly equal distances."""
         if not isinstance(metric, Vectors):
             return self.store.nearest(x, k, metric, within)
-        supports: list[AnySupport] = list(one_each(within, len(x)))
+        supports: list[AnySupport] = list(per_query(within, len(x)))
         targets = self._sent(metric.of_queries(self.store, x))
         for support, queries in grouped(supports):
             if len(support) <= k:
@@ -110,7 +110,7 @@ class DeviceStore:
                 supports[query] = candidates.at(chosen)
         return supports
 
-    def values_there(self, rows: torch.Tensor) -> torch.Tensor:
+    def values_on_device(self, rows: torch.Tensor) -> torch.Tensor:
         """The images (k, D) at ``rows`` (k,) int64, as float32 in [-1, 1] on the device."""
         if self._pixels is None:
             return self._sent(self.store.values(rows.cpu().numpy()))
@@ -133,7 +133,7 @@ class DeviceStore:
     def _vectors(self, metric: Vectors, rows: I64) -> torch.Tensor:
         vectors = metric.of_images(self.store)
         if vectors is None:
-            return self.values_there(torch.from_numpy(rows))
+            return self.values_on_device(torch.from_numpy(rows))
         return self.keep(vectors, lambda: self._uploaded(vectors))[self._sent(rows)]
 
     def _uploaded(self, flat: NDArray[Any]) -> torch.Tensor:

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.kernels.terms import Known, Terms
+from golddiff.kernels.terms import FirstPass, Terms
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import main_directions
 from golddiff.store.images import ImageStore
 from golddiff.store.posterior_draw import PosteriorDraw, TopImages
-from golddiff.store.posteriors import at_level, over
-from golddiff.support import AnySupport, Support, TiledSupport, one_each, tile_of_each
+from golddiff.store.posteriors import for_one_level, over
+from golddiff.support import AnySupport, Support, TiledSupport, per_query, tile_of_each
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
@@ -65,7 +65,7 @@ class PosteriorPass:
     def ready(self, sigma: float) -> Any:
         """The estimator for one noise level, without images; shards receive this copy."""
         if sigma not in self._ready:
-            self._ready[sigma] = at_level(self._estimator, sigma)
+            self._ready[sigma] = for_one_level(self._estimator, sigma)
         return self._ready[sigma]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class PosteriorPass:
         ends = [d, d + v, d + 2 * v, x.shape[1] - 1]
         query, mean, cotangent, log_total, _ = packed.tensor_split(ends, dim=1)
         logits = None if self._cache is None else self._cache[_numbers(x), part.rows]
-        known = Known(mean, log_total, logits)
+        known = FirstPass(mean, log_total, logits)
         if self._native and self.mode == VARIANCE:
             return _additive(estimator.squares(query.numpy(), sigma, part, known))
         if self._native:
@@ -160,7 +160,7 @@ def _weights(logits: torch.Tensor, prior: torch.Tensor, log_total: torch.Tensor)
     return torch.exp(logits.detach() + prior - log_total[:, None])
 
 
-def _variance(terms: Terms, prior: torch.Tensor, known: Known) -> torch.Tensor:
+def _variance(terms: Terms, prior: torch.Tensor, known: FirstPass) -> torch.Tensor:
     mean, out = known.mean, torch.zeros_like(known.mean)
     for queries, images, logits, values in terms:
         weights = _weights(logits, prior[images], known.log_total[queries])
@@ -169,7 +169,7 @@ def _variance(terms: Terms, prior: torch.Tensor, known: Known) -> torch.Tensor:
 
 
 def _surrogate(
-    terms: Terms, prior: torch.Tensor, known: Known, cotangent: torch.Tensor, gain: torch.Tensor
+    terms: Terms, prior: torch.Tensor, known: FirstPass, cotangent: torch.Tensor, gain: torch.Tensor
 ) -> torch.Tensor:
     """A scalar that has the same gradient as mean . cotangent."""
     score = cotangent.new_zeros(())
@@ -296,7 +296,7 @@ class ImagesPosterior:
     def _single(self, query: int) -> ImagesPosterior:
         """The posterior of one query of the batch."""
         single, index = copy.copy(self), slice(query, query + 1)
-        single.x, single.supports = self.x[index], one_each(self.supports, len(self.x))[index]
+        single.x, single.supports = self.x[index], per_query(self.supports, len(self.x))[index]
         single._cache = None if self._cache is None else self._cache[index]
         single.__dict__["_first"] = self._first.of([query])
         return single

@@ -42,18 +42,18 @@ class Factors:
         matrix takes time proportional to the rank. A single output's mask needs that precision;
         averages over a neighbourhood do not.
         """
-        if not self.averages_few:
+        if not self.averaged_from_sample:
             return self.of(None)
         if OF_FEW not in self._computed:
             self._computed[OF_FEW] = self._images._make_factor(None, FEW, 0, silent)
         return self._computed[OF_FEW]
 
-    def averaged_mark(self) -> str:
+    def averaged_identifier(self) -> str:
         """Identifier of :meth:`averaged`; constant for the sample, which is not computed here."""
-        return f"of {FEW}" if self.averages_few else self.mark()
+        return f"of {FEW}" if self.averaged_from_sample else self.mark()
 
     @property
-    def averages_few(self) -> bool:
+    def averaged_from_sample(self) -> bool:
         """Whether :meth:`averaged` uses the small sample."""
         return bool(self._images.d > LARGE and self._images.n > FEW)
 

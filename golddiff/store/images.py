@@ -25,7 +25,7 @@ from golddiff.store.posteriors import weighed
 from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.training_set import Question, Supports, TrainingSet
-from golddiff.support import AnySupport, TiledSupport, listed, one_each
+from golddiff.support import AnySupport, TiledSupport, listed, per_query
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
@@ -192,7 +192,7 @@ class ImageStore(TrainingSet):
 
     def answer(self, question: Question, x: F32, within: Supports, *more: Any) -> Any:
         """See :class:`TrainingSet`."""
-        return question.of_part(self, x, one_each(within, len(x)), *more)
+        return question.answer_shard(self, x, per_query(within, len(x)), *more)
 
     def contributions(
         self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,

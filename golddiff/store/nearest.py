@@ -108,7 +108,9 @@ class Nearest:
 
     metric: Metric
 
-    def of_part(self, images: Any, x: F32, within: Sequence[AnySupport], k: int) -> list[Neighbors]:
+    def answer_shard(
+        self, images: Any, x: F32, within: Sequence[AnySupport], k: int
+    ) -> list[Neighbors]:
         """See :class:`golddiff.store.training_set.Question`."""
         metric, answers = self.metric, dict[int, Neighbors]()
         for support, queries in grouped(within):
@@ -131,7 +133,7 @@ class Nearest:
                     )
         return [answers[query] for query in range(len(x))]
 
-    def merged(self, answers: Sequence[list[Neighbors]], k: int) -> list[Neighbors]:
+    def merge(self, answers: Sequence[list[Neighbors]], k: int) -> list[Neighbors]:
         """See :class:`golddiff.store.training_set.Question`."""
         return [_merge(parts, k) for parts in zip(*answers, strict=True)]
 

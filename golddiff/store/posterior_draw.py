@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from golddiff.noise import hashed
-from golddiff.store.posteriors import at_level, over, whole
+from golddiff.noise import hash_bits
+from golddiff.store.posteriors import for_one_level, over, whole
 from golddiff.support import AnySupport, Support, grouped
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import map_ordered
@@ -47,10 +47,10 @@ class PosteriorDraw:
     def __init__(
         self, estimator: Any, sigma: float, n: int, seed: int, places: tuple[int, ...]
     ) -> None:
-        self._estimator = at_level(estimator, sigma)
+        self._estimator = for_one_level(estimator, sigma)
         self._sigma, self._n, self._seed, self._places = sigma, n, seed, places
 
-    def of_part(self, images: Any, x: F32, within: Sequence[AnySupport]) -> TopImages:
+    def answer_shard(self, images: Any, x: F32, within: Sequence[AnySupport]) -> TopImages:
         """See :class:`golddiff.store.training_set.Question`."""
         estimator, shape = over(self._estimator, images), (len(x), self._n)
         best = TopImages(np.full(shape, -np.inf), np.full(shape, np.iinfo(np.int64).max))
@@ -78,13 +78,13 @@ class PosteriorDraw:
         rows, logits = rows[reachable], logits[reachable]
         top, chosen = np.empty(self._n), np.empty(self._n, np.int64)
         for draw in range(self._n):
-            bits = hashed((3, self._seed, self._places[query], draw), rows)
+            bits = hash_bits((3, self._seed, self._places[query], draw), rows)
             uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
             scores = logits - np.log(-np.log(uniform))
             best = int(np.argmax(scores))
             top[draw], chosen[draw] = scores[best], rows[best]
         return top, chosen
 
-    def merged(self, answers: Sequence[TopImages]) -> TopImages:
+    def merge(self, answers: Sequence[TopImages]) -> TopImages:
         """See :class:`golddiff.store.training_set.Question`."""
         return reduce(TopImages.merge, answers)

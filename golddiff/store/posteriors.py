@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, per_query
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 from golddiff.system.parallel import map_ordered
@@ -31,7 +31,7 @@ def weighed(
     groups: list[list[int]] = []
     tasks: list[Task] = []
     totals: dict[int, Posterior] = {}
-    for support, queries in grouped(one_each(supports, len(x))):
+    for support, queries in grouped(per_query(supports, len(x))):
         if isinstance(support, TiledSupport):
             groups.append(queries)
             totals[len(groups) - 1] = estimator.tiled_posterior(x[queries], sigma, support)
@@ -77,14 +77,14 @@ def whole(support: AnySupport) -> Support:
     return listed(support)
 
 
-class Unsaved(dict[Any, Any]):
+class TransientCache(dict[Any, Any]):
     """A dict that shallow copies of its owner share; a pickle or a deep copy of it is empty."""
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        return Unsaved, ()
+        return TransientCache, ()
 
 
-def at_level(estimator: Any, sigma: float) -> Any:
+def for_one_level(estimator: Any, sigma: float) -> Any:
     """A copy of the estimator for one noise level, without images, to send to other machines."""
     copied = copy.copy(estimator)
     copied._ready = {sigma: estimator.ready(sigma)}

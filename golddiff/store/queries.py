@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 from golddiff.noise import Sigma
 from golddiff.support import LogWeights, Prior
-from golddiff.system.arguments import check_batch, levels_of, numbers_of
+from golddiff.system.arguments import as_dense_tensor, check_batch, levels_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 
@@ -61,7 +61,7 @@ def added_priors(
     store: Any, before: Sequence[LogWeights], log_weights: Any
 ) -> tuple[LogWeights, ...]:
     """The earlier priors with log weights (N,), or (B, N) for B queries, added to them."""
-    numbers = numbers_of("log_weights", log_weights, "natural logs (N,) or (B, N)")
+    numbers = as_dense_tensor("log_weights", log_weights, "natural logs (N,) or (B, N)")
     if numbers.is_complex():
         raise ArgumentError(f"log_weights: got {numbers.dtype}, expected real numbers")
     values = numbers.double().numpy()

@@ -20,12 +20,12 @@ from golddiff.store.nearest import Metric, Nearest
 from golddiff.store.statistics import Axes, Factor
 from golddiff.support import (
     AnySupport,
-    DescribedSupport,
     LogWeights,
     Prior,
+    RuleSupport,
     Support,
     TiledSupport,
-    one_each,
+    per_query,
 )
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
@@ -41,11 +41,11 @@ class Question(Protocol):
     call. Answers count rows in the whole set: ``first_row`` plus the row within the shard.
     """
 
-    def of_part(self, images: Any, x: F32, within: Sequence[AnySupport], *more: Any) -> Any:
+    def answer_shard(self, images: Any, x: F32, within: Sequence[AnySupport], *more: Any) -> Any:
         """One shard's answer for queries (b, D); ``within`` holds each query's candidates in it."""
         ...
 
-    def merged(self, answers: Sequence[Any], *more: Any) -> Any:
+    def merge(self, answers: Sequence[Any], *more: Any) -> Any:
         """Merge the shards' answers, given in row order, into one answer of the same type."""
         ...
 
@@ -105,7 +105,7 @@ class TrainingSet(ABC):
         Returns:
             A support for each query, rows ascending, with the log weights of ``within``.
         """
-        supports = list(one_each(within, len(x)))
+        supports = list(per_query(within, len(x)))
         searched = [i for i, support in enumerate(supports) if len(support) > k]
         if searched:
             candidates = [supports[i] for i in searched]
@@ -169,12 +169,12 @@ class TrainingSet(ABC):
             )
         return self.class_counts[prior]
 
-    def everything(self, prior: Prior) -> Support | DescribedSupport:
+    def everything(self, prior: Prior) -> Support | RuleSupport:
         """All images that a prior allows, with log weights; raises as :meth:`rows_of` does."""
         if isinstance(prior, LogWeights):
             return prior.support
         count, rows_of = self.count_of(prior), self.rows_of
-        return DescribedSupport(count, lambda part: part.rows_in(rows_of(part.label)), prior)
+        return RuleSupport(count, lambda part: part.rows_in(rows_of(part.label)), prior)
 
     def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
         """Mean and covariance factor of the store, or of one class; computed once and kept.

@@ -14,7 +14,7 @@ from PIL import Image
 import golddiff
 from golddiff.attribution import Attribution
 from golddiff.estimators.measurement import pictures_of
-from golddiff.estimators.noise_level import judged_noise
+from golddiff.estimators.noise_level import estimated_noise
 from golddiff.estimators.operators import known_of
 from golddiff.figures.sources import figure, image_name, percent
 from golddiff.sources.picture import fitted
@@ -87,7 +87,7 @@ class Restorer:
             try:
                 with opened.lock:
                     if level is None:
-                        level, _ = judged_noise(store, operator, y[None])
+                        level, _ = estimated_noise(store, operator, y[None])
                     samples = golddiff.restore(
                         store, y[None], operator, level, n=count, attribution=True, on_step=on_step
                     )

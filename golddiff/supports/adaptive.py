@@ -19,10 +19,10 @@ from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import (
     AnySupport,
-    DescribedSupport,
     LogWeights,
     Prior,
     RandomSample,
+    RuleSupport,
     Support,
     TiledSupport,
     stream_of,
@@ -104,7 +104,7 @@ class AdaptiveSchedule:
 
 
 @dataclass(frozen=True)
-class Weighed:
+class QueryResult:
     """The result of one query."""
 
     mean: F64  # (D,) posterior mean over the support
@@ -133,9 +133,9 @@ class FittedSchedule:
         assert isinstance(store, ImageStore)
         return open_or_build(store)
 
-    def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[Weighed]:
+    def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[QueryResult]:
         """The result of each query (b, D), independent of the other queries."""
-        results: dict[int, Weighed] = {}
+        results: dict[int, QueryResult] = {}
         if self.settings.guarantee:
             results = self._certified(x, sigma, label)
         elif self.uses_subsets(label):
@@ -144,7 +144,7 @@ class FittedSchedule:
         if left:
             images = float(self.estimator.store.count_of(label))
             for i, mean in zip(left, self.estimator.denoise(x[left], sigma, label), strict=True):
-                results[i] = Weighed(mean.astype(np.float64), 0.0, images, None)
+                results[i] = QueryResult(mean.astype(np.float64), 0.0, images, None)
         return [results[i] for i in range(len(x))]
 
     def means(self, x: F32, sigma: float, label: Prior, seed: int) -> F32:
@@ -195,7 +195,7 @@ class FittedSchedule:
         large = self.estimator.store.count_of(label) > rule.MIN_IMAGES
         return large and self.settings.tol > 0 and self.estimator.merges
 
-    def _certified(self, x: F32, sigma: float, label: Prior) -> dict[int, Weighed]:
+    def _certified(self, x: F32, sigma: float, label: Prior) -> dict[int, QueryResult]:
         """The results of queries (b, D) by index, without those that need all images."""
         assert not isinstance(label, LogWeights)  # given() refuses guaranteed denoisers
         root, results = math.sqrt(self.estimator.store.d), {}
@@ -204,8 +204,8 @@ class FittedSchedule:
         for i, query in enumerate(x):
             proof = certify(self.index, query, sigma, label=label, most=most, enough=enough)
             if proof.bound <= most:
-                images = float(len(proof.rows))
-                results[i] = Weighed(proof.mean, proof.bound / root, images, Support(proof.rows))
+                error, support = proof.bound / root, Support(proof.rows)
+                results[i] = QueryResult(proof.mean, error, float(len(support)), support)
         return results
 
     def comparison(self, sigma: float) -> tuple[Metric, bool]:
@@ -252,8 +252,8 @@ class _Next(Enum):
     WEIGH_ALL = 3
 
 
-_Candidates = Support | DescribedSupport
-_Outcome = Weighed | _Next
+_Candidates = Support | RuleSupport
+_Outcome = QueryResult | _Next
 
 
 class _LevelSearch:
@@ -268,7 +268,7 @@ class _LevelSearch:
         self._prior = label if isinstance(label, LogWeights) else None
         self._seeds = (seed, bits(sigma), stream_of(label))
 
-    def weighed(self, x: F32) -> dict[int, Weighed]:
+    def weighed(self, x: F32) -> dict[int, QueryResult]:
         """The results of queries (b, D) by index, without those that need all images."""
         outcomes: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Next.LARGER_SAMPLE)
 
@@ -282,7 +282,7 @@ class _LevelSearch:
             within = self._everything.sampled(RandomSample(size, (3, *self._seeds)))
             search(within, _Next.LARGER_SAMPLE)
         search(self._everything, _Next.LARGER_SAMPLE, _Next.COMPARE_ALL)
-        results = {i: result for i, result in outcomes.items() if isinstance(result, Weighed)}
+        results = {i: result for i, result in outcomes.items() if isinstance(result, QueryResult)}
         if len(results) < len(x):
             self._schedule.log_full_scan(self._sigma)
         return results
@@ -300,7 +300,7 @@ class _LevelSearch:
             if isinstance(store, ImageStore):
                 search = NeighborSearch(store, metric, batch, within.rows, self._gain, offsets)
             else:
-                assert isinstance(within, DescribedSupport)
+                assert isinstance(within, RuleSupport)
                 search = SearchInParts(store, metric, batch, within, self._gain)
             yield from map_ordered(partial(self._from_draws, batch, search), range(len(batch)))
 
@@ -345,9 +345,8 @@ class _LevelSearch:
                 # Each output has its own decisive images; draws cannot detect missing ones.
                 return fallback
             if excess <= 1:
-                return Weighed(
-                    drawn.mean(), math.sqrt(square), float(count), self._with_prior(drawn.support())
-                )
+                support = self._with_prior(drawn.support())
+                return QueryResult(drawn.mean(), math.sqrt(square), float(count), support)
             if decisive and self._narrow:
                 return from_nearest()
             count = int(count * min(max(rule.DRAW_OVERSHOOT * excess, 1.5), rule.MAX_DRAW_GROWTH))
@@ -381,7 +380,7 @@ class _LevelSearch:
             squares, images = near.squares(), float(share @ near.counts)
             if converged(squares):
                 error = math.sqrt(share @ squares)
-                return Weighed(near.mean(), error, images, combined(near.supports()))
+                return QueryResult(near.mean(), error, images, combined(near.supports()))
             target = (self._tol / rule.NEAREST_MARGIN) ** 2
             more = [0] if side is None else near.tiles_to_enlarge(squares, target)
             if images + share[more] @ near.counts[more] > rule.MAX_SHARE_OF_TILES * search.images:

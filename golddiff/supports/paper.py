@@ -9,7 +9,7 @@ from golddiff.noise import bits, normalised_noise, precision
 from golddiff.store.nearest import Pixels, Pooled
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import AnySupport, DescribedSupport, Prior, RandomSample, Support, stream_of
+from golddiff.support import AnySupport, Prior, RandomSample, RuleSupport, Support, stream_of
 from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, is_whole
@@ -84,7 +84,7 @@ class PaperSchedule:
         """
         n = store.count_of(label)
         m, k = self.budgets(sigma, n)
-        candidates: Support | DescribedSupport = store.everything(label)
+        candidates: Support | RuleSupport = store.everything(label)
         shape, nat = quarter_shape(store.shape), 1 / precision(sigma)
         if k == n:
             return [candidates] * len(x)

@@ -24,7 +24,7 @@ def check_dense(name: str, x: torch.Tensor) -> None:
         raise ArgumentError(f"{name}: got {kind}, expected a dense tensor that holds numbers")
 
 
-def numbers_of(
+def as_dense_tensor(
     name: str, value: Any, expected: str, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """A number, list or tensor as a dense tensor on the CPU; ``dtype`` is for non-tensors only."""
@@ -37,7 +37,7 @@ def numbers_of(
     return tensor.detach().cpu()
 
 
-def of_batch(name: str, values: torch.Tensor, b: int, one: str) -> torch.Tensor:
+def expand_to_batch(name: str, values: torch.Tensor, b: int, one: str) -> torch.Tensor:
     """Values () or (1,), shared by the batch, or (b,), one per image, as (b,)."""
     if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
         raise ArgumentError(f"{name}: got shape {tuple(values.shape)}, expected {one} or ({b},)")
@@ -46,18 +46,18 @@ def of_batch(name: str, values: torch.Tensor, b: int, one: str) -> torch.Tensor:
 
 def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tensor:
     """Class indices (b,), int64, from one class for all b images or one per image."""
-    values = numbers_of("labels", labels, "integers")
+    values = as_dense_tensor("labels", labels, "integers")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise ArgumentError(f"labels: got {values.dtype}, expected integers")
-    return of_batch("labels", values, b, "one class").long()
+    return expand_to_batch("labels", values, b, "one class").long()
 
 
 def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Tensor:
     """Noise levels (b,), float64, from one level for all b images or one per image."""
-    values = numbers_of("sigma", sigma, "a finite number above 0", torch.float64)
+    values = as_dense_tensor("sigma", sigma, "a finite number above 0", torch.float64)
     if values.is_complex():
         raise ArgumentError(f"sigma: got {values.dtype}, expected a finite number above 0")
-    values = of_batch("sigma", values, b, "one number").double()
+    values = expand_to_batch("sigma", values, b, "one number").double()
     invalid = values[~(values.isfinite() & (values > 0))]
     if invalid.numel():
         raise ArgumentError(f"sigma: got {float(invalid[0])}, expected a finite number above 0")

@@ -85,7 +85,7 @@ def leads_out(folder: Path, path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def written_whole(name: str, path: Path) -> Iterator[Path]:
+def atomic_write(name: str, path: Path) -> Iterator[Path]:
     """Yield a temporary file beside ``path``; it replaces ``path`` if the block succeeds.
 
     Missing folders are created. ``name`` is the argument that error messages name. Some libraries
@@ -158,7 +158,7 @@ def check_unpacked(name: str, packed: int, unpacked: int) -> None:
         )
 
 
-class Unpacked:
+class DecompressedFile:
     """A file opened through gzip, bzip2 or xz if it is compressed; OSError past the size limit."""
 
     def __init__(self, path: Path) -> None:
@@ -169,7 +169,7 @@ class Unpacked:
         readers = (reader for magic, reader in _PACKED.items() if head.startswith(magic))
         self._stream: Any = next(readers, lambda file: file)(self._file)
 
-    def __enter__(self) -> Unpacked:
+    def __enter__(self) -> DecompressedFile:
         return self
 
     def __exit__(self, *_: object) -> None:

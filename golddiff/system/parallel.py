@@ -58,11 +58,13 @@ def map_ordered(
         _thread.busy = True  # a nested call that waits for its own pool could deadlock
         return function(item)
 
-    with products_alone():
-        yield from in_turn(_pool(torch.get_num_threads()), work, items, in_flight * workers)
+    with single_threaded_blas():
+        yield from iterate_in_order(
+            _pool(torch.get_num_threads()), work, items, in_flight * workers
+        )
 
 
-def in_turn(
+def iterate_in_order(
     pool: ThreadPoolExecutor, function: Callable[[Task], Result], tasks: Iterable[Task], most: int
 ) -> Iterator[Result]:
     """Yield results in task order; at most ``most`` tasks are running or not yet consumed."""
@@ -85,7 +87,7 @@ def for_each(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
 
 
 @contextlib.contextmanager
-def products_alone() -> Iterator[None]:
+def single_threaded_blas() -> Iterator[None]:
     """Limit matrix products to one thread inside the block.
 
     With threads of their own, the products of parallel tasks wait for each other: 64 tasks with

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,7 +119,7 @@ def rendered(figure: Figure) -> Image.Image:
 
 def save(name: str, picture: Any, path: Path, texts: Mapping[str, str] | None = None) -> None:
     """Write a Pillow picture or a figure atomically, with text chunks in a Pillow picture's PNG."""
-    with written_whole(name, path) as temporary:
+    with atomic_write(name, path) as temporary:
         if hasattr(picture, "savefig"):
             picture.savefig(temporary, dpi=DPI)
         elif path.suffix.lower() == ".png":

@@ -146,7 +146,7 @@ def read_torch(path: Path) -> Any:
         with path.open("rb") as file:
             zipped = file.read(len(ZIP)) == ZIP
             file.seek(0)
-            return _read_zip(path, file) if zipped else read_row(file)
+            return _read_zip(path, file) if zipped else read_legacy(file)
     except SourceError as error:
         raise CheckpointError(str(error)) from None
     except Exception as error:
@@ -184,7 +184,7 @@ def _read_zip(path: Path, file: IO[bytes]) -> Any:
         return read_pickle(archive.read(f"{roots[0]}data.pkl"), STORAGES | TENSORS, storage)
 
 
-def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] = TENSORS) -> Any:
+def read_legacy(file: IO[bytes], names: dict[tuple[str, str], Any] = TENSORS) -> Any:
     """Read the format of consecutive pickles; they may use only the globals in ``names``.
 
     The file has to end with the last storage.

@@ -157,7 +157,7 @@ def _open(part: Part) -> ImageStore:
 
 
 def _block(part: Part, denoisers: dict[str, Denoiser], seed: int, bar: Progress) -> Block:
-    from golddiff.figures.methods import Block, Made
+    from golddiff.figures.methods import Block, MethodImages
     from golddiff.sampling import initial_noise, sample
 
     made, source = {}, Path(part.source).name
@@ -172,7 +172,7 @@ def _block(part: Part, denoisers: dict[str, Denoiser], seed: int, bar: Progress)
         start = time.perf_counter()
         samples = sample(denoiser, part.n, STEPS, seed=seed, trajectory=False, on_step=on_step)
         seconds = (time.perf_counter() - start) / (part.n * STEPS)
-        made[SHOWN[name].title] = Made(samples.images, seconds)
+        made[SHOWN[name].title] = MethodImages(samples.images, seconds)
         bar.remove_task(task)
     store = denoisers["optimal"].store
     title = f"{source}: {store.n:,} training images, {shape_text(store.shape)}"

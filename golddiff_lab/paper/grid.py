@@ -60,7 +60,7 @@ def _scores(result: Result) -> dict[str, float | None]:
 
 
 def _draw(context: Context, available: list[Here], part: bool) -> object:
-    from golddiff.figures.methods import Block, Made, draw_methods
+    from golddiff.figures.methods import Block, MethodImages, draw_methods
     from golddiff.sampling import initial_noise
 
     shown = min(SHOWN, PICTURES, context.n)
@@ -70,14 +70,14 @@ def _draw(context: Context, available: list[Here], part: bool) -> object:
         for row in ALL:
             result = likeness(context, here, row)
             star = "*" if part and row.method == "kamb" else ""
-            by_title[row.title + star] = Made(
+            by_title[row.title + star] = MethodImages(
                 unpacked(result["pictures"])[:shown], result["seconds"]["per_image_and_step"]
             )
         reference = reference_of(context, here)
         # Packed and unpacked to round them like the other rows.
         images = unpacked(packed(reference.images[:shown]))
         seconds = reference.seconds / (here.settings.n * here.settings.steps)
-        by_title["oracle (network)"] = Made(images, seconds)
+        by_title["oracle (network)"] = MethodImages(images, seconds)
         noise = initial_noise(shown, here.store.shape, context.seed)
         blocks.append(Block(here.column.title, here.column.title, noise, by_title))
     steps = available[0].settings.steps

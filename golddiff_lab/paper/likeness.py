@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from golddiff.denoiser import Denoiser
-from golddiff.estimators.network_like import KEPT
+from golddiff.estimators.network_like import ARTIFACT
 from golddiff.estimators.registry import MethodSettings, create
 from golddiff.evaluation.compare import compare
 from golddiff.evaluation.references import Oracle, reference_run
@@ -139,7 +139,7 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
         **{k: v for k, v in asdict(here.settings).items() if k != "batch"},
     }
     if row.method.startswith("network-like"):
-        key["version"] = KEPT  # its definition may change, unlike that of the paper's methods
+        key["version"] = ARTIFACT  # its definition may change, unlike that of the paper's methods
 
     def compute() -> Result:
         reference = reference_of(context, here)

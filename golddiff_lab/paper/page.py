@@ -9,7 +9,7 @@ from typing import Any
 
 from golddiff import __version__
 from golddiff.figures.curves import Panel, draw_panels
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 from golddiff.system.pictures import save
 
 
@@ -71,6 +71,6 @@ class Page:
             out / f"{name}.json": json.dumps(body, indent=1, allow_nan=False) + "\n",
         }
         for path, text in texts.items():
-            with written_whole("out", path) as temporary:
+            with atomic_write("out", path) as temporary:
                 temporary.write_text(text, "utf-8")
         return [*texts, *(out / f"{stem}.png" for stem in pictures)]

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 from golddiff_lab.paper.registry import EXPERIMENTS
 
 INTRODUCTION = "introduction"
@@ -59,9 +59,9 @@ def write_report(out: Path, page: Path) -> list[str]:
         linked = re.sub(r"\]\(([\w-]+\.png)\)", rf"]({page.stem}/\1)", body)
         parts.append(f"{heading}\n{remark}{linked}")
         for picture in re.findall(r"\]\(([\w-]+\.png)\)", body):
-            with written_whole("report", pictures / picture) as temporary:
+            with atomic_write("report", pictures / picture) as temporary:
                 shutil.copyfile(out / picture, temporary)
-    with written_whole("report", page) as temporary:
+    with atomic_write("report", page) as temporary:
         temporary.write_text("\n".join(parts).rstrip() + "\n", "utf-8")
     return finished
 

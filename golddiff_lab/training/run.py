@@ -20,7 +20,7 @@ from golddiff.oracles.weights import regular_file
 from golddiff.store.build import PIXELS
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError, CheckpointError
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 from golddiff.system.torch_files import read_torch
 from golddiff_lab.training.settings import TrainSettings
 from golddiff_lab.training.writing import describe_network, write_folder
@@ -150,7 +150,7 @@ def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> 
         "history": [list(row) for row in run.history],
         "recent": run.recent,
     }
-    with written_whole("out", out / STATE) as temporary:
+    with atomic_write("out", out / STATE) as temporary:
         body = io.BytesIO()
         torch.save(state, body)
         temporary.write_bytes(body.getbuffer())
@@ -169,7 +169,7 @@ def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> 
         run.average.config, store.shape[1], store.is_pixels, training, settings.prediction
     )
     write_folder(out, run.average, description)
-    with written_whole("out", out / LOSSES) as temporary, temporary.open("w") as file:
+    with atomic_write("out", out / LOSSES) as temporary, temporary.open("w") as file:
         writer = csv.writer(file)
         writer.writerow(["step", "seconds", "loss", "learning_rate"])
         writer.writerows(run.history)

@@ -117,7 +117,7 @@ class TrainSettings:
         Raises:
             ArgumentError: a setting outside its range.
         """
-        from golddiff.oracles.oracle import checked_device
+        from golddiff.oracles.oracle import check_device
         from golddiff.system.arguments import check_positive
         from golddiff.system.numbers import check_count, check_seed
 
@@ -136,7 +136,7 @@ class TrainSettings:
             value = getattr(self, name)
             if value not in allowed and (name, value) != ("precision", None):
                 raise ArgumentError(f"{name}: got {value!r}, expected {' or '.join(allowed)}")
-        checked_device(self.device)
+        check_device(self.device)
         if self.weights is not None and not Path(self.weights).exists():
             raise ArgumentError(f"weights: {self.weights} does not exist")
         self._config()

@@ -91,7 +91,7 @@ class Examples:
         self.labels = None if store.labels is None else store.labels.to(device)
         if device != "cpu":
             on_device = device_store(store, torch.device(device))
-            self.images = lambda rows: on_device.values_there(rows).view(-1, *store.shape)
+            self.images = lambda rows: on_device.values_on_device(rows).view(-1, *store.shape)
 
 
 def train_step(run: Run, examples: Examples, network: Callable[..., Any]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from golddiff.oracles.files import CONFIG, FORMAT, KEY, VERSION, WEIGHTS
 from golddiff.oracles.parameterisations import EPSILON
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 
 
 def describe_network(
@@ -51,7 +51,7 @@ def write_weights(
     for name, value in tensors.items():
         if not bool(value.isfinite().all()):
             raise ArgumentError(f"dtype: {name} has values that {dtype} cannot hold")
-    with written_whole("out", path) as temporary:
+    with atomic_write("out", path) as temporary:
         # Not safetensors' save_file, whose files only their owner can read.
         temporary.write_bytes(save(tensors, {KEY: json.dumps(description, allow_nan=False)}))
 
@@ -59,5 +59,5 @@ def write_weights(
 def write_folder(folder: Path, network: UNet, description: dict[str, Any]) -> None:
     """Write ``model.safetensors``, and a human-readable ``config.json``."""
     write_weights(folder / WEIGHTS, network, description)
-    with written_whole("out", folder / CONFIG) as temporary:
+    with atomic_write("out", folder / CONFIG) as temporary:
         temporary.write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", "utf-8")

@@ -65,7 +65,7 @@ def _masks(data: bytes, folder: Path) -> None:
     path.write_bytes(data)
     added = kept_masks.load(store, SIGMA, THRESHOLD)
     if added is not None:
-        kept_masks.assembled(added, base().shape)
+        kept_masks.tree_from_additions(added, base().shape)
 
 
 KEY = {"kind": "table", "seed": 0, "data": "abc"}

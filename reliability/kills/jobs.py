@@ -183,7 +183,7 @@ def _weights_sum(folder: Path) -> str:
 def _reproduce(folder: Path) -> None:
     """What ``golddiff reproduce`` does: results computed once each, and a page of them all."""
     from golddiff import Optimal, Wiener, sample
-    from golddiff.system.files import written_whole
+    from golddiff.system.files import atomic_write
 
     place = folder / "data"
     if not place.exists():
@@ -200,7 +200,7 @@ def _reproduce(folder: Path) -> None:
 
             key = {"kind": name, "seed": seed, "data": store.manifest.files["pixels.bin"].sha256}
             rows.append([name, seed, cells.get(key, compute)["mean"]])
-    with written_whole("out", folder / "page.json") as path:
+    with atomic_write("out", folder / "page.json") as path:
         path.write_text(json.dumps(rows), "utf-8")
 
 

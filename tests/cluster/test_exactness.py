@@ -238,21 +238,21 @@ class ByMean:
 class Count:
     """A question: how many images there are."""
 
-    def of_part(self, images, x, within):
+    def answer_shard(self, images, x, within):
         return sum(map(len, within))
 
-    def merged(self, answers):
+    def merge(self, answers):
         return sum(answers)
 
 
 class ByRow:
     """A question that hangs on the row in the whole store: every third image, weights of it."""
 
-    def of_part(self, images, x, within, total):
+    def answer_shard(self, images, x, within, total):
         rows = [support.rows + images.first_row for support in within]
         return [Support(some[some % 3 == 0], some[some % 3 == 0] / total) for some in rows]
 
-    def merged(self, answers, total):
+    def merge(self, answers, total):
         return [joined(parts) for parts in zip(*answers, strict=True)]
 
 

@@ -13,7 +13,7 @@ from golddiff.cluster.slices import Borders, expand_all
 from golddiff.kernels.lowest import lowest
 from golddiff.posterior import Posterior
 from golddiff.store.nearest import Nearest, Neighbors, Pixels
-from golddiff.support import DescribedSupport, RandomSample, Support
+from golddiff.support import RandomSample, RuleSupport, Support
 
 
 @given(
@@ -30,7 +30,7 @@ def test_parts_of_a_described_support_are_the_whole(sizes, data):
     expected = rows
     if sample is not None:  # as a single store draws them
         expected = np.sort(np.random.default_rng([1, 5]).permutation(rows)[:count])
-    support = DescribedSupport(len(rows), None, label, sample)
+    support = RuleSupport(len(rows), None, label, sample)
     parts, place = [], 0
     for start, stop in itertools.pairwise(np.cumsum([0, *sizes]).tolist()):
         here = rows[(rows >= start) & (rows < stop)] - start
@@ -58,7 +58,7 @@ def test_thenearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
         supports = [Support(start + p, weights[start:stop][p]) for p in tiles]
         parts = [tile[start:stop][p] for tile, p in zip(distances, tiles, strict=True)]
         found.append([Neighbors(supports, parts)])
-    (whole,) = Nearest(Pixels()).merged(found, k)
+    (whole,) = Nearest(Pixels()).merge(found, k)
     for tile, support in zip(distances, whole.tiles, strict=True):
         np.testing.assert_array_equal(support.rows, lowest(tile, k))
         np.testing.assert_array_equal(support.log_weights, weights[support.rows])
@@ -71,7 +71,7 @@ def test_queries_that_share_a_support_share_it_in_a_shard(digits):
     assert a is c
     np.testing.assert_array_equal(a.rows, digits.rows_of(7))
     assert (b.rows.dtype, b.rows.tolist()) == (np.int64, [3, 5])
-    elsewhere = DescribedSupport(9, digits.rows_of, 12)
+    elsewhere = RuleSupport(9, digits.rows_of, 12)
     ((part,),) = Borders([digits.n], [{12: 9}]).parts([elsewhere])
     (none,) = expand_all(digits, [part])
     assert len(none) == 0  # a class that only other shards have

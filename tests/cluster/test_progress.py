@@ -7,7 +7,7 @@ import torch
 from rich.progress import Progress
 
 import golddiff
-from golddiff.cli.cluster import BARS, answers_of_each, shard_bars
+from golddiff.cli.cluster import BARS, answers_per_shard, shard_bars
 from golddiff.store.images import ImageStore
 
 
@@ -71,4 +71,4 @@ def test_each_shard_answers_as_often_as_a_run_asks(digits, sampler, labels):
         Counting(digits), 5, 3, sampler, batch_size=2,
         labels=None if labels is None else torch.tensor(labels),
     )  # fmt: skip
-    assert len(asked) == answers_of_each(3, sampler, 5, 2, labels)
+    assert len(asked) == answers_per_shard(3, sampler, 5, 2, labels)

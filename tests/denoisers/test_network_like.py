@@ -10,7 +10,7 @@ import golddiff
 from golddiff.estimators.describe import build, describe
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mixture import GaussianMixture
-from golddiff.estimators.network_like import GOLDEN_BELOW, HAZE, KEPT, FewImages, square_sizes
+from golddiff.estimators.network_like import ARTIFACT, GOLDEN_BELOW, HAZE, FewImages, square_sizes
 from golddiff.estimators.patch_mixture import PatchMixture
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
@@ -57,7 +57,7 @@ def test_near_black_is_black_where_the_images_stand_on_it(make_store, smooth_ima
 def test_what_is_fitted_is_kept_in_the_store_with_its_checksum(store, denoiser, queries):
     denoiser.fit()
     again = golddiff.ImageStore.open(store.path)
-    assert again.artifacts.head(KEPT) is not None
+    assert again.artifacts.head(ARTIFACT) is not None
     again.verify()
     loaded = golddiff.network_like(again)
     assert loaded.is_ready
@@ -69,15 +69,15 @@ def test_it_is_the_same_where_nothing_can_be_kept(store, denoiser, queries, tmp_
     denoiser.fit()
     shutil.copytree(store.path, tmp_path / "copy")
     copy = golddiff.ImageStore.open(tmp_path / "copy")
-    copy.artifacts.path(KEPT).unlink()
+    copy.artifacts.path(ARTIFACT).unlink()
 
     def refused(*_):
         raise PermissionError("read-only")
 
-    monkeypatch.setattr("golddiff.store.artifacts.written_whole", refused)
+    monkeypatch.setattr("golddiff.store.artifacts.atomic_write", refused)
     x = queries(store, 1.0)
     assert torch.equal(golddiff.network_like(copy)(x, 1.0), denoiser(x, 1.0))
-    assert not copy.artifacts.path(KEPT).exists()
+    assert not copy.artifacts.path(ARTIFACT).exists()
 
 
 def test_a_query_does_not_depend_on_its_batch(store, denoiser, queries):

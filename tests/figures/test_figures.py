@@ -3,10 +3,10 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.figures.methods import Block, Made, draw_methods
+from golddiff.figures.methods import Block, MethodImages, draw_methods
 from golddiff.figures.trajectory import Row, draw_trajectory, thinned
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 from golddiff.system.pictures import cells, draw_grid, mosaic, save, to_pixels
 from golddiff.system.units import byte_size, duration
 from golddiff_lab.figures.concentration import MASS, concentration, draw_concentration
@@ -87,7 +87,10 @@ def test_names_that_look_like_formulas_are_shown_as_they_are(tmp_path):
 
 
 def test_the_methods_picture_names_each_method_and_its_time(tmp_path):
-    made = {"A": Made(torch.zeros(2, 1, 4, 4), 0.0123), "B": Made(torch.zeros(2, 1, 4, 4), 1.5)}
+    made = {
+        "A": MethodImages(torch.zeros(2, 1, 4, 4), 0.0123),
+        "B": MethodImages(torch.zeros(2, 1, 4, 4), 1.5),
+    }
     figure = draw_methods([Block("set", "a set", torch.randn(2, 1, 4, 4), made)])
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert labels == ["starting noise", "A\nset 12 ms", "B\nset 1.5 s"]
@@ -129,19 +132,19 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "new" / "file.txt"
 
     def interrupted():
-        with written_whole("out", path) as temporary:
+        with atomic_write("out", path) as temporary:
             temporary.write_text("half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list(path.parent.iterdir()) == []
-    with written_whole("out", path) as temporary:
+    with atomic_write("out", path) as temporary:
         temporary.write_text("whole")
     assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
     with (
         pytest.raises(ArgumentError, match=r"out: .* cannot be written"),
-        written_whole("out", path / "x"),
+        atomic_write("out", path / "x"),
     ):
         pass
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.byte_distances import MIDDLE, WholeNumbers, byte_distances
+from golddiff.kernels.byte_distances import MIDDLE, QuantizedQueries, byte_distances
 from golddiff.kernels.stored import Stored
 
 
@@ -24,7 +24,7 @@ def exact(flat, unit, rows, values):
 def test_distances_are_those_of_float64(width, count, images, size, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     flat = rng.integers(0, 256, (images, width), dtype=np.uint8)
-    queries = WholeNumbers.of((size * rng.standard_normal((count, width))).astype(np.float32))
+    queries = QuantizedQueries.of((size * rng.standard_normal((count, width))).astype(np.float32))
     rows = rng.permutation(images)[: data.draw(st.integers(1, images))]
     found, expected = distances(flat, 0.1, rows, queries), exact(flat, 0.1, rows, queries.values)
     assert np.allclose(found, expected, rtol=1e-6, atol=1e-9 * expected.max())
@@ -33,14 +33,14 @@ def test_distances_are_those_of_float64(width, count, images, size, data):
 @given(st.integers(1, 3000), st.floats(1e-6, 1e6))
 def test_a_query_is_rounded_by_half_a_unit_at_most(width, size):
     z = (size * np.random.default_rng(width).standard_normal((2, width))).astype(np.float32)
-    queries = WholeNumbers.of(z)
+    queries = QuantizedQueries.of(z)
     assert (np.abs(queries.values - z) <= queries.units[:, None] * (0.5 + 1e-6)).all()
     largest = np.abs(z).max(axis=1).astype(np.float64)
     assert (queries.units * min(2**15 - 1, 2**24 / width - 2) <= largest * (1 + 1e-9)).all()
 
 
 def test_a_query_of_zeros_stays_one():
-    assert (WholeNumbers.of(np.zeros((1, 5), np.float32)).values == 0).all()
+    assert (QuantizedQueries.of(np.zeros((1, 5), np.float32)).values == 0).all()
 
 
 @pytest.mark.parametrize("width", [600, 70_000, 200_000])
@@ -48,7 +48,7 @@ def test_a_query_of_zeros_stays_one():
 def test_no_sum_overflows(width, byte):
     """Bytes furthest from the middle, and numbers that are all the largest."""
     flat = np.full((1, width), byte, np.uint8)
-    queries = WholeNumbers.of(np.stack([np.full(width, sign, np.float32) for sign in (-1, 1)]))
+    queries = QuantizedQueries.of(np.stack([np.full(width, sign, np.float32) for sign in (-1, 1)]))
     rows = np.zeros(1, np.int64)
     found = distances(flat, 1 / 128, rows, queries)
     assert np.allclose(found, exact(flat, 1 / 128, rows, queries.values), rtol=1e-6)

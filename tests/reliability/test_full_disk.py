@@ -13,7 +13,7 @@ HEAD = """
     from golddiff import Optimal, sample
     from golddiff.store import build as store_build
     from golddiff.system.errors import GoldDiffError
-    from golddiff.system.files import written_whole
+    from golddiff.system.files import atomic_write
     from golddiff.supports.index import Index
     from golddiff.supports.index import indexing as index_build
     from golddiff.store.images import ImageStore
@@ -76,7 +76,7 @@ def test_a_full_and_a_read_only_disk(tmp_path):
         fill(12_000)  # the index's numbers are 18 kB
         with told():
             Index.build(store)
-        with told(), written_whole("out", store.path / "page.json") as path:
+        with told(), atomic_write("out", store.path / "page.json") as path:
             path.write_bytes(bytes(300_000))
         print(sorted(p.name for p in store.path.iterdir() if p.suffix in ("", ".json")))
         os.remove(place + "/filler")
@@ -88,7 +88,7 @@ def test_a_full_and_a_read_only_disk(tmp_path):
             ImageStore.build(pixels, place + "/other")
         with told():
             Index.build(ImageStore.open(place + "/s"))
-        with told(), written_whole("out", store.path / "page.json"):
+        with told(), atomic_write("out", store.path / "page.json"):
             pass
         again = sample(Optimal(ImageStore.open(place + "/s")), 2, steps=3).images
         print(bool((again == images).all()))

@@ -14,7 +14,7 @@ from golddiff import ArgumentError
 from golddiff.estimators import dial, operators, restoring
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.measurement import expected, linear, measurements, pictures_of
-from golddiff.estimators.noise_level import judged_noise
+from golddiff.estimators.noise_level import estimated_noise
 from golddiff.estimators.restoring import Restoring, for_restoring
 from golddiff.evaluation.restored import halves, parts_of
 from golddiff.support import LogWeights
@@ -99,10 +99,10 @@ def test_noise_is_judged_from_the_picture(make_store, smooth_images, name):
     store, other = make_store(smooth_images(60, shape)), smooth_images(4, shape, seed=9)
     operator = OPERATORS[name] if name != "hole" else operators.kept(KNOWN.repeat(4, 4))
     y = operator(other.float() / 127.5 - 1)
-    noise, least = judged_noise(store, operator, y)
+    noise, least = estimated_noise(store, operator, y)
     assert noise <= 1.5 * least
     noisy = y + 0.3 * torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
-    assert judged_noise(store, operator, noisy)[0] == pytest.approx(
+    assert estimated_noise(store, operator, noisy)[0] == pytest.approx(
         0.3, rel=0.2 if y[0].numel() > 64 else 0.5
     )
 

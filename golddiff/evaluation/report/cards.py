@@ -16,7 +16,7 @@ from golddiff.attribution import Attribution
 from golddiff.figures.sources import figure, image_name, percent
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
-from golddiff.system.files import written_whole
+from golddiff.system.files import atomic_write
 from golddiff.system.numbers import F64, I64
 from golddiff.system.pictures import to_pixels
 
@@ -122,5 +122,5 @@ def write_page(
         verdict=verdict,
         body=body,
     )
-    with written_whole("path", target) as temporary:
+    with atomic_write("path", target) as temporary:
         temporary.write_text(text, encoding="utf-8")

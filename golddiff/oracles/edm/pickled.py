@@ -20,10 +20,10 @@ from torch import nn
 
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
 from golddiff.oracles.edm.unets import DhariwalUNet, SongUNet
-from golddiff.oracles.weights import checked_weights, fill
+from golddiff.oracles.weights import check_state_dict, fill
 from golddiff.system.errors import CheckpointError, one_line
 from golddiff.system.pickles import read_pickle
-from golddiff.system.torch_files import TENSORS, Storage, read_row
+from golddiff.system.torch_files import TENSORS, Storage, read_legacy
 
 # The largest published network takes 1.2e9 bytes.
 MOST_BYTES = 16 * 2**30
@@ -61,7 +61,7 @@ def _persistent(meta: Any) -> Record:
 
 def _storage(data: Any) -> Storage:
     """``torch.storage._load_from_bytes``, which would run what the bytes ask for."""
-    found = read_row(io.BytesIO(data), {}) if type(data) is bytes else None
+    found = read_legacy(io.BytesIO(data), {}) if type(data) is bytes else None
     if type(found) is not Storage:
         raise UnpicklingError("has a storage that is not one")
     return found
@@ -137,7 +137,7 @@ def _ema(whole: Any) -> Record:
 
 def _network(path: Path, record: Record, arguments: Arguments) -> nn.Module:
     """The network that a record describes, with its tensors, in evaluation mode."""
-    tensors = checked_weights(dict(_tensors(record, "", set())), path)
+    tensors = check_state_dict(dict(_tensors(record, "", set())), path)
     inner = record.state["_modules"].get("model")
     if not isinstance(inner, Record) or inner.class_name != arguments.model:
         found = inner.class_name if isinstance(inner, Record) else "nothing"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from golddiff.kernels.byte_distances import WholeNumbers
+from golddiff.kernels.byte_distances import QuantizedQueries
 from golddiff.supports.index.distances import KeptNumbers
 from golddiff.supports.index.image_index import Index
 from golddiff.system.numbers import F32, F64, I64
@@ -27,7 +27,7 @@ def least_squares(index: Index, x: F32, rows: I64) -> F64:
     near = KeptNumbers(index).distances(store, x[None], rows)[0, 0]
     projected = index.blocks.project(x[None])
     z = projected[0].astype(np.float64)
-    moved = float(np.linalg.norm(z - WholeNumbers.of(projected).values[0]))
+    moved = float(np.linalg.norm(z - QuantizedQueries.of(projected).values[0]))
     squared = float(x.astype(np.float64) @ x)
     slack = ROUNDING * (float(np.sqrt(squared)) + store.radius)
     left = squared - float(z @ z)

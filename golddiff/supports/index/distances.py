@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from golddiff.kernels.block_squares import BlockWeights, block_distances, block_of_each
-from golddiff.kernels.byte_distances import WholeNumbers, byte_distances
+from golddiff.kernels.byte_distances import QuantizedQueries, byte_distances
 from golddiff.kernels.gather import padded
 from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
@@ -87,7 +87,7 @@ class KeptNumbers:
 
     def distances(self, store: ImageStore, x: F32, rows: I64) -> F32:
         """(Q, 1, n) of queries (Q, D) to images (n,)."""
-        kept, queries = self.index.stored, WholeNumbers.of(self.index.blocks.project(x))
+        kept, queries = self.index.stored, QuantizedQueries.of(self.index.blocks.project(x))
         out = np.empty((len(x), len(rows)), np.float32)
         _in_parts(kept, rows, partial(byte_distances, queries=queries, out=out))
         return out[:, None]

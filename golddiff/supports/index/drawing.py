@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.draw_weights import add_weights, weight_sums
-from golddiff.noise import hashed
+from golddiff.noise import hash_bits
 from golddiff.support import Support
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import for_each, map_ordered
@@ -66,12 +66,12 @@ class Sums:
 def uniform(seeds: tuple[int, ...], rows: I64) -> F32:
     """What decides about each image (n,), by its number in the whole training set: in [0, 1)."""
     # 24 bits are what a float32 holds.
-    return (hashed(seeds, rows) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    return (hash_bits(seeds, rows) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def groups(seeds: tuple[int, ...], rows: I64) -> NDArray[np.uint8]:
     """The group of each image (n,), 0 to ``GROUPS`` - 1, by its number alone."""
-    return (hashed(seeds, rows) % np.uint64(GROUPS)).astype(np.uint8)
+    return (hash_bits(seeds, rows) % np.uint64(GROUPS)).astype(np.uint8)
 
 
 def summary(distances: F32, gain: float) -> Sums:

@@ -17,7 +17,7 @@ import numpy as np
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import AnySupport, DescribedSupport, Support, TiledSupport, joined
+from golddiff.support import AnySupport, RuleSupport, Support, TiledSupport, joined
 from golddiff.supports.index.drawing import Sums
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.system.numbers import F32, I64
@@ -30,12 +30,12 @@ class WeightSums:
     metric: Metric  # cheap distances
     gain: float  # 1 / (2 sigma^2)
 
-    def of_part(self, images: ImageStore, x: F32, within: Sequence[AnySupport]) -> list[Sums]:
+    def answer_shard(self, images: ImageStore, x: F32, within: Sequence[AnySupport]) -> list[Sums]:
         """See :class:`golddiff.store.training_set.Question`."""
         search = NeighborSearch(images, self.metric, x, within[0].rows, self.gain)
         return [search.summary(query) for query in range(len(x))]
 
-    def merged(self, answers: Sequence[list[Sums]]) -> list[Sums]:
+    def merge(self, answers: Sequence[list[Sums]]) -> list[Sums]:
         """See :class:`golddiff.store.training_set.Question`."""
         merge = partial(Sums.merge, gain=self.gain)
         return [reduce(merge, of_query) for of_query in zip(*answers, strict=True)]
@@ -48,7 +48,7 @@ class WeightedDraw:
     metric: Metric
     gain: float
 
-    def of_part(
+    def answer_shard(
         self, images: ImageStore, x: F32, within: Sequence[AnySupport],
         count: int, seeds: tuple[int, ...], total: Sums,
     ) -> Support:  # fmt: skip
@@ -56,7 +56,7 @@ class WeightedDraw:
         search = NeighborSearch(images, self.metric, x, within[0].rows, self.gain)
         return search.drawn(0, count, seeds, total)
 
-    def merged(self, answers: Sequence[Support], *asked: Any) -> Support:
+    def merge(self, answers: Sequence[Support], *asked: Any) -> Support:
         """See :class:`golddiff.store.training_set.Question`."""
         return joined(answers)
 
@@ -65,7 +65,7 @@ class SearchInParts:
     """The images of a training set in parts for queries (Q, D), as :class:`NeighborSearch`."""
 
     def __init__(
-        self, store: TrainingSet, metric: Metric, x: F32, within: DescribedSupport, gain: float
+        self, store: TrainingSet, metric: Metric, x: F32, within: RuleSupport, gain: float
     ) -> None:
         self.images = len(within)
         self._store, self._metric, self._x, self._within = store, metric, x, within
