@@ -1,4 +1,4 @@
-"""Shared small training sets, and the real packs where they are present."""
+"""Fixtures for small training sets, and for the real data packs if they are installed."""
 
 import itertools
 import os
@@ -11,14 +11,14 @@ from hypothesis import settings
 
 from golddiff.store.images import ImageStore
 
-# Stores are written to disk, so examples take milliseconds; no deadline, no flaky timing.
+# Examples write stores to disk, so their time varies: no deadline.
 settings.register_profile("golddiff", deadline=None, max_examples=12, derandomize=True)
 settings.load_profile("golddiff")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _cache_of_its_own(tmp_path_factory):
-    """What is loaded is kept for this run of the tests, and not in the user's cache."""
+def _private_cache(tmp_path_factory):
+    """Use a temporary cache for the test run instead of the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GOLDDIFF_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -38,7 +38,7 @@ def make_store(tmp_path_factory):
 
 @pytest.fixture
 def fails(capsys):
-    """fails(*arguments): status 2 and a single line on stderr, which is returned."""
+    """fails(*arguments): check for exit status 2 and return the only line on stderr."""
     from golddiff.cli import run
 
     def check(*arguments):
@@ -54,7 +54,7 @@ def fails(capsys):
 
 @pytest.fixture(scope="session")
 def smooth_images():
-    """smooth_images(n, shape, seed): uint8 images with natural-looking correlations."""
+    """smooth_images(n, shape, seed): uint8 images with spatial correlations, as photos have."""
 
     def make(n, shape=(3, 8, 8), seed=0):
         generator = torch.Generator().manual_seed(seed)
@@ -68,7 +68,7 @@ def smooth_images():
 
 @pytest.fixture(scope="session")
 def data_packs():
-    """The folder of real data packs, beside the checkout or at $GOLDDIFF_DATA."""
+    """The folder of real data packs: $GOLDDIFF_DATA, or shared/data beside the checkout."""
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("GOLDDIFF_DATA", default))
     if not folder.is_dir():
@@ -89,6 +89,6 @@ def queries():
 
 
 def float64_images(store):
-    """All images of a store as float64 in [-1, 1], (n, d), computed from the raw file."""
+    """All images of a store as float64 in [-1, 1], (n, d), computed from the stored values."""
     raw = np.asarray(store.flat, dtype=np.float64)
     return raw / 127.5 - 1 if store.is_pixels else raw

@@ -1,13 +1,13 @@
-"""deepinv where it is installed; tests that need it skip elsewhere."""
+"""Imports deepinv, or skips the importing test module if deepinv is not installed."""
 
 import contextlib
 
 import pytest
 import torch
 
-# torchvision, which deepinv imports, may be of another torch's build: it then lacks these.
-DECLARED = torch.library.Library("torchvision", "FRAGMENT")
+# deepinv imports torchvision, which lacks these operators if built for another torch.
+TORCHVISION = torch.library.Library("torchvision", "FRAGMENT")
 for name in ("nms", "qnms"):
     with contextlib.suppress(RuntimeError):
-        DECLARED.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        TORCHVISION.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 deepinv = pytest.importorskip("deepinv", exc_type=ImportError)

@@ -1,4 +1,4 @@
-"""A stand-in for a trained network: a denoiser with weights on disk, and no training."""
+"""A stand-in for a trained network: a closed-form denoiser whose weights are in a file."""
 
 from types import SimpleNamespace
 
@@ -6,8 +6,8 @@ import torch
 
 
 class Shrinking:
-    """D(x, sigma) = mean + (x - mean) / (1 + sigma^2) of every image: the Wiener filter of unit
-    covariance. Remembers how often it was called."""
+    """The Wiener filter of unit covariance, D(x, sigma) = mean + (x - mean) / (1 + sigma^2).
+    ``calls`` counts its calls."""
 
     def __init__(self, mean, shape):
         self.mean, self.store = mean, SimpleNamespace(shape=shape, is_pixels=True)
@@ -21,10 +21,10 @@ class Shrinking:
 
 
 def stand_in(store, path):
-    """The weights (the store's mean image) in a file, and the function that loads them."""
+    """Save the store's mean image as the weights; return a function that loads them."""
     torch.save(store.images().mean(0), path)
 
-    def load(where, device="cpu"):
-        return Shrinking(torch.load(where, weights_only=True), store.shape)
+    def load(checkpoint, device="cpu"):
+        return Shrinking(torch.load(checkpoint, weights_only=True), store.shape)
 
     return load

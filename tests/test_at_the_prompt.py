@@ -1,4 +1,4 @@
-"""What stores, denoisers and runs are at a prompt: a line, a picture, a pickle, a path."""
+"""Stores, denoisers and runs in a session: repr, notebook picture, pickle, path argument."""
 
 import copy
 import io
@@ -22,22 +22,22 @@ METHODS = ["recommended", "optimal", "wiener", "kamb", "pca", "golddiff-pca", "a
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_a_copy_gives_the_same_answers(store, name, copied):
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda d: pickle.loads(pickle.dumps(d))])
+def test_a_copy_gives_the_same_denoised_images(store, name, make_copy):
     denoiser = golddiff.create(name, store)
     x = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     expected = denoiser(x, 0.5)
-    torch.testing.assert_close(copied(denoiser)(x, 0.5), expected, rtol=0, atol=0)
+    torch.testing.assert_close(make_copy(denoiser)(x, 0.5), expected, rtol=0, atol=0)
 
 
 def test_a_pickle_holds_no_masks(store):
     pca = golddiff.PCA(store)
-    before = len(pickle.dumps(pca))
+    size = len(pickle.dumps(pca))
     pca(torch.zeros(1, 1, 8, 8), 0.5)
-    assert len(pickle.dumps(pca)) == before < 1000
+    assert len(pickle.dumps(pca)) == size < 1000
 
 
-def test_a_pickle_of_a_store_that_is_gone_says_so(tmp_path):
+def test_unpickling_a_store_that_was_moved_raises_store_error(tmp_path):
     store = ImageStore.build(torch.zeros(3, 1, 8, 8), tmp_path / "here")
     pickled = pickle.dumps(store)
     (tmp_path / "here").rename(tmp_path / "there")
@@ -45,7 +45,7 @@ def test_a_pickle_of_a_store_that_is_gone_says_so(tmp_path):
         pickle.loads(pickled)
 
 
-def test_a_denoiser_says_what_it_is(store):
+def test_repr_of_a_denoiser_evaluates_to_an_equal_denoiser(store):
     names = {"ImageStore": ImageStore, **{n: getattr(golddiff, n) for n in golddiff.__all__}}
     for denoiser in (
         golddiff.PCA(store, mask_threshold=0.1, share="pixel"),
@@ -53,13 +53,13 @@ def test_a_denoiser_says_what_it_is(store):
         golddiff.GoldDiff(golddiff.Optimal(store), golddiff.PaperSchedule(variant="released"), 4),
         golddiff.GoldDiff(golddiff.Optimal(store), golddiff.AdaptiveSchedule(0.1, guarantee=True)),
     ):
-        assert repr(eval(repr(denoiser), names)) == repr(denoiser)  # a line that can be typed
+        assert repr(eval(repr(denoiser), names)) == repr(denoiser)
     assert "mask_threshold=0.1" in repr(golddiff.PCA(store, mask_threshold=0.1))
     assert "mask_threshold" not in repr(golddiff.PCA(store))
     assert "40 x (1, 8, 8)" in str(store)
 
 
-def test_a_path_opens_the_store(store):
+def test_estimators_and_create_accept_the_path_of_a_store(store):
     assert golddiff.PCA(str(store.path)).store.n == store.n
     assert golddiff.create("GoldDiff_PCA", store.path).store.n == store.n
     named = golddiff.create("GoldDiff_PCA", store, mask_threshold=0.1)
@@ -70,9 +70,10 @@ def test_a_path_opens_the_store(store):
         golddiff.create("golddif-pca", store)
 
 
-def test_notebooks_show_pictures(store):
-    shown = [store, golddiff.PCA(store).attribute(torch.zeros(1, 1, 8, 8), 0.5)[0]]
-    for thing in [*shown, golddiff.sample(golddiff.Optimal(store), n=3, steps=1)]:
-        with Image.open(io.BytesIO(thing._repr_png_())) as picture:
+def test_stores_attributions_and_runs_render_as_png_in_notebooks(store):
+    attribution = golddiff.PCA(store).attribute(torch.zeros(1, 1, 8, 8), 0.5)[0]
+    run = golddiff.sample(golddiff.Optimal(store), n=3, steps=1)
+    for shown in (store, attribution, run):
+        with Image.open(io.BytesIO(shown._repr_png_())) as picture:
             assert picture.format == "PNG"
             assert picture.width >= 512

@@ -1,4 +1,4 @@
-"""``golddiff cache`` lists what is kept between runs, and deletes that alone."""
+"""``golddiff cache`` lists the files kept between runs, and deletes nothing else."""
 
 import json
 
@@ -16,13 +16,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_nothing_is_kept_before_anything_is_read(capsys):
+def test_a_new_cache_is_empty(capsys):
     assert entries() == []
     assert run(["cache"]) == 0
     assert "in all 0 bytes" in capsys.readouterr().out
 
 
-def test_stores_are_listed_and_deleted_and_built_again(folder, tmp_path, capsys):
+def test_cached_stores_are_listed_deleted_and_rebuilt(folder, tmp_path, capsys):
     images = torch.zeros(5, 1, 8, 8)
     store = golddiff.load(images)
     (entry,) = entries()
@@ -37,8 +37,7 @@ def test_stores_are_listed_and_deleted_and_built_again(folder, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("damage", [{"version": 0}, {"n": -1}])
-def test_a_store_that_does_not_open_is_listed_and_deleted(damage, capsys):
-    """To list the cache, and so to clear it, was refused for one such store."""
+def test_a_damaged_store_is_listed_and_deleted(damage, capsys):
     store = golddiff.load(torch.zeros(5, 1, 8, 8))
     manifest = store.path / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | damage))
@@ -48,12 +47,12 @@ def test_a_store_that_does_not_open_is_listed_and_deleted(damage, capsys):
     assert not store.path.exists()
 
 
-def test_what_golddiff_did_not_make_is_left_alone(folder, tmp_path):
+def test_clear_leaves_files_that_golddiff_did_not_make(folder, tmp_path):
     golddiff.load(torch.zeros(5, 1, 8, 8))
     (folder / "photographs").mkdir()
     (folder / "photographs" / "mine.png").write_bytes(b"mine")
     (folder / "cluster-photos").mkdir()
-    (folder / "cluster-0123456789abcdef").mkdir()  # what a store in shards keeps
+    (folder / "cluster-0123456789abcdef").mkdir()  # the cache of a sharded store
     (folder / "elsewhere").symlink_to(tmp_path)
     assert run(["cache", "--clear"]) == 0
     assert (folder / "photographs" / "mine.png").read_bytes() == b"mine"
@@ -62,6 +61,6 @@ def test_what_golddiff_did_not_make_is_left_alone(folder, tmp_path):
     assert entries() == []
 
 
-def test_a_name_that_is_not_there(capsys):
+def test_clearing_an_unknown_name_is_refused(capsys):
     assert run(["cache", "--clear", "nothing"]) == 2
     assert "names: 'nothing' is not in" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The bound is never below the true error: over random and adversarial stores and queries."""
+"""The certified bound is never below the true error, on random and adversarial stores."""
 
 import os
 
@@ -12,7 +12,7 @@ from golddiff.supports.index import Index
 from golddiff.supports.index.bounds import least_squares
 from golddiff.system.errors import ArgumentError, StoreError
 
-STORES = int(os.environ.get("GOLDDIFF_CERTIFICATE_STORES", "3"))  # of each kind, 72 cases each
+STORES = int(os.environ.get("GOLDDIFF_CERTIFICATE_STORES", "3"))  # per kind; 72 cases a store
 
 
 def exact_mean(store, x, sigma, rows=None):
@@ -47,7 +47,7 @@ def case(kind, seed, make_store, smooth_images):
 
 
 @pytest.mark.parametrize("kind", ["images", "points", "duplicates", "outliers", "ties", "tiny"])
-def test_never_below_the_true_error(kind, make_store, smooth_images):
+def test_the_bound_is_never_below_the_true_error(kind, make_store, smooth_images):
     cases = tight = 0
     for seed in range(STORES):
         store = case(kind, seed, make_store, smooth_images)
@@ -75,7 +75,7 @@ def test_never_below_the_true_error(kind, make_store, smooth_images):
     assert tight > cases / 3
 
 
-def test_no_image_is_nearer_than_its_bounds(make_store, smooth_images):
+def test_lower_bounds_on_squared_distances_hold(make_store, smooth_images):
     store = make_store(smooth_images(3000, (3, 12, 12)))
     index, rng = Index.build(store), np.random.default_rng(0)
     rows = np.arange(store.n)
@@ -89,30 +89,30 @@ def test_no_image_is_nearer_than_its_bounds(make_store, smooth_images):
         assert np.median(bounds) > 0.3 * np.median(exact)
 
 
-def test_nothing_is_proved_from_a_file_whose_contents_were_exchanged(make_store, smooth_images):
+def test_certify_refuses_index_files_of_another_store(make_store, smooth_images):
     store, other = (make_store(smooth_images(300, (1, 8, 8), seed)) for seed in (0, 1))
     index = Index.build(store)
     Index.build(other)
     x, rows = store.values(np.array([3]))[0], np.array([7])
     certify(index, x, 0.1, rows)
     for name in ("numbers.bin", "lengths.bin", "blocks.safetensors"):
-        mine, theirs = store.path / "index" / name, other.path / "index" / name
-        before = mine.read_bytes()
-        assert len(before) == len(theirs.read_bytes())
-        mine.write_bytes(theirs.read_bytes())
+        file, other_file = store.path / "index" / name, other.path / "index" / name
+        contents = file.read_bytes()
+        assert len(contents) == len(other_file.read_bytes())
+        file.write_bytes(other_file.read_bytes())
         with pytest.raises(StoreError, match=name):
             certify(Index.open(store), x, 0.1, rows)
-        mine.write_bytes(before)
+        file.write_bytes(contents)
     certify(Index.open(store), x, 0.1, rows)
 
 
-def test_contents_are_read_once_while_the_files_stay(make_store, smooth_images, monkeypatch):
-    from golddiff.supports.index import image_index as files
+def test_each_index_file_is_read_once_for_its_checksum(make_store, smooth_images, monkeypatch):
+    from golddiff.supports.index import image_index
 
     index = Index.build(make_store(smooth_images(200, (1, 8, 8))))
     read = []
-    record = files.file_record
-    monkeypatch.setattr(files, "file_record", lambda path: (read.append(path), record(path))[1])
+    file_record = image_index.file_record
+    monkeypatch.setattr(image_index, "file_record", lambda p: (read.append(p), file_record(p))[1])
     for _ in range(3):
         certify(index, np.zeros(64, np.float32), 1.0, np.array([0]))
     assert len(read) == 3
@@ -122,7 +122,7 @@ def noise():
     return torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-def test_of_a_call(make_store, smooth_images):
+def test_certified_returns_the_mean_of_a_call_and_a_bound_on_its_error(make_store, smooth_images):
     store = make_store(smooth_images(600, (1, 8, 8)), torch.arange(600) % 3)
     golden = GoldDiff(Optimal(store), PaperSchedule())
     x = store.images(range(4)) + 0.2 * noise()
@@ -130,12 +130,12 @@ def test_of_a_call(make_store, smooth_images):
         mean, bound = golden.certified(x, 0.2, label)
         assert torch.equal(mean, golden(x, 0.2, label))
         assert bound.shape == (4,)
-        off = (mean - Optimal(store)(x, 0.2, label)).flatten(1).norm(dim=1)
-        assert (off <= bound + 1e-5).all()
+        error = (mean - Optimal(store)(x, 0.2, label)).flatten(1).norm(dim=1)
+        assert (error <= bound + 1e-5).all()
 
 
 @pytest.mark.parametrize("sigma", [0.05, 0.3, 2.0])
-def test_a_guaranteed_error(make_store, smooth_images, sigma):
+def test_guarantee_keeps_the_bound_within_the_tolerance(make_store, smooth_images, sigma):
     store = make_store(smooth_images(600, (1, 8, 8)), torch.arange(600) % 2)
     golden = GoldDiff(Optimal(store), AdaptiveSchedule(0.01, guarantee=True))
     x = store.images(range(4)) + sigma * noise()
@@ -143,12 +143,11 @@ def test_a_guaranteed_error(make_store, smooth_images, sigma):
         mean, bound = golden.certified(x, sigma, label)
         assert (bound <= 0.01 * 8 + 1e-5).all()
         assert torch.equal(mean, golden(x, sigma, label))
-        off = (mean - Optimal(store)(x, sigma, label)).flatten(1).norm(dim=1)
-        assert (off <= bound + 1e-5).all()
+        error = (mean - Optimal(store)(x, sigma, label)).flatten(1).norm(dim=1)
+        assert (error <= bound + 1e-5).all()
 
 
-def test_where_a_hundredth_of_the_images_proves_nothing_all_are_weighed(make_store, smooth_images):
-    """Weighing them for the proof took 200 times as long as the full scan."""
+def test_guarantee_weighs_all_images_where_a_subset_proves_nothing(make_store, smooth_images):
     store = make_store(smooth_images(600, (1, 8, 8)))
     golden = GoldDiff(Optimal(store), AdaptiveSchedule(0.01, guarantee=True))
     x = store.images(range(4)) + 20 * noise()
@@ -157,7 +156,7 @@ def test_where_a_hundredth_of_the_images_proves_nothing_all_are_weighed(make_sto
     assert (bound == 0).all()
 
 
-def test_few_images_prove_it_at_low_noise(make_store, smooth_images):
+def test_few_images_reach_a_small_bound_at_low_noise(make_store, smooth_images):
     store = make_store(smooth_images(3000, (1, 12, 12)))
     x = store.values(np.array([9]))[0]
     proved = certify(Index.build(store), x, 0.02, np.array([9]), most=1e-3)
@@ -165,7 +164,7 @@ def test_few_images_prove_it_at_low_noise(make_store, smooth_images):
     assert len(proved.rows) < 300
 
 
-def test_only_optimal(make_store, smooth_images):
+def test_certificates_exist_for_optimal_only(make_store, smooth_images):
     store = make_store(smooth_images(20, (1, 8, 8)))
     with pytest.raises(ArgumentError, match="only Optimal"):
         GoldDiff(PCA(store)).certified(torch.zeros(1, 1, 8, 8), 1.0)

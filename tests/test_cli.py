@@ -20,8 +20,8 @@ PROGRAM = [sys.executable, "-c", "from golddiff.cli import main; main()"]
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch, tmp_path):
-    # Small and labelled: what a run without --data is of here.
+def _digits_by_default(monkeypatch, tmp_path):
+    # The default data set of these tests is small and has labels.
     monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT", TrainingImages("digits"))
     monkeypatch.chdir(tmp_path)
 
@@ -52,11 +52,11 @@ def store_of(capsys, data):
 
 GOLDEN = ("--method", "golddiff-pca")
 
-# What is made
+# Output files
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_draws_a_grid_of_at_least_512_pixels(method, capsys):
+def test_every_method_writes_a_grid_at_least_512_pixels_wide(method, capsys):
     few = ["--data", "digits", "--limit", "200"]
     assert run(["sample", *few, "--method", method, "--n", "2", "--steps", "2"]) == 0
     with Image.open("grid.png") as picture:
@@ -65,7 +65,7 @@ def test_every_method_draws_a_grid_of_at_least_512_pixels(method, capsys):
     assert f"grid.png: 2 images by {method}" in capsys.readouterr().out
 
 
-def test_the_same_seed_gives_the_same_file_and_another_seed_another():
+def test_equal_seeds_give_equal_files_and_other_seeds_other_files():
     for out, seed in (("a.png", 3), ("b.png", 3), ("c.png", 4)):
         options = ["--n", "4", "--steps", "3", "--seed", str(seed), "--out", out]
         assert run(["sample", *options, "--trajectory", f"t-{out}"]) == 0
@@ -74,7 +74,7 @@ def test_the_same_seed_gives_the_same_file_and_another_seed_another():
     assert Path("t-a.png").read_bytes() == Path("t-b.png").read_bytes()
 
 
-def test_json_holds_what_the_run_was():
+def test_json_holds_settings_golden_subsets_and_seconds_of_the_run():
     options = ["--n", "3", "--steps", "4", "--seed", "5", "--labels", "0,1", "--k-min", "5"]
     options += ["--method", "golddiff-pca"]
     assert run(["sample", *options, "--json", "run.json", "--sampler", "heun"]) == 0
@@ -101,7 +101,7 @@ def test_json_holds_what_the_run_was():
     assert seconds["per_image_and_step"] == pytest.approx(seconds["total"] / 12)
 
 
-def test_recommended_is_the_default_and_its_novelty_is_told(capsys):
+def test_recommended_is_the_default_and_reports_novelty(capsys):
     assert (
         run(["sample", "--data", "digits", "--n", "2", "--steps", "3", "--json", "run.json"]) == 0
     )
@@ -113,7 +113,7 @@ def test_recommended_is_the_default_and_its_novelty_is_told(capsys):
     assert len(figures["novelty"]["each"]) == len(figures["novelty"]["nearest"]) == 2
 
 
-def test_copies_are_told_with_what_to_do(capsys):
+def test_copies_are_reported_with_advice(capsys):
     assert run(["sample", "--data", "digits", "--n", "3", "--steps", "3", "--novelty", "0"]) == 0
     assert (
         "3 of 3 outputs copy a training image: with 1,797 images and novelty 0 that is expected; "
@@ -121,15 +121,15 @@ def test_copies_are_told_with_what_to_do(capsys):
     ) in capsys.readouterr().out
 
 
-def test_panoramas_come_without_a_warning(monkeypatch, recwarn):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # from here on Pillow warns
+def test_indexing_large_pictures_gives_no_warning(monkeypatch, recwarn):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # Pillow warns above this
     Path("photos").mkdir()
     Image.new("RGB", (16, 12)).save("photos/wide.png")
     assert run(["index", "photos", "photos.store"]) == 0
     assert not recwarn.list
 
 
-def test_novelty_of_any_pictures_is_reported(capsys):
+def test_novelty_of_an_array_of_pictures_is_reported(capsys):
     copies = store_of(capsys, "digits").images(range(5))
     noise = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
     pixels = ((torch.cat([copies, noise]) + 1) * 127.5).round().to(torch.uint8)
@@ -146,27 +146,27 @@ def test_novelty_of_any_pictures_is_reported(capsys):
     assert "$" not in page
 
 
-def test_novelty_takes_the_pictures_of_a_store(capsys):
+def test_novelty_reads_the_pictures_of_a_store(capsys):
     assert run(["index", "digits", "few.store", "--limit", "20"]) == 0
     assert run(["novelty", "few.store", "digits"]) == 0
     assert "20 of 20 pictures (100.0%) copy" in capsys.readouterr().out
 
 
-def test_a_method_without_golden_subset_says_so_in_json():
+def test_golden_subsets_in_json_are_null_for_a_method_without_them():
     assert run(["sample", "--method", "wiener", "--n", "1", "--json", "run.json"]) == 0
     assert read_json("run.json")["golden_subsets"] is None
 
 
-def test_sampling_from_classes_alone_equals_the_package():
+def test_samples_of_a_class_equal_those_of_the_package():
     assert (
         run(["sample", "--method", "optimal", "--n", "2", "--labels", "4", "--json", "r.json"]) == 0
     )
     store = golddiff.ImageStore.open(read_json("r.json")["store"]["path"])
     images = golddiff.sample(golddiff.Optimal(store), 2, labels=4).images
     expected = ((images[0, 0].clamp(-1, 1) + 1) * 127.5).round().numpy()
-    drawn = np.asarray(Image.open("grid.png"))
-    factor = (drawn.shape[1] - 6) // 16
-    first = drawn[2 : 2 + 8 * factor : factor, 2 : 2 + 8 * factor : factor]
+    grid = np.asarray(Image.open("grid.png"))
+    factor = (grid.shape[1] - 6) // 16
+    first = grid[2 : 2 + 8 * factor : factor, 2 : 2 + 8 * factor : factor]
     np.testing.assert_array_equal(first, expected)
 
 
@@ -178,12 +178,12 @@ def test_points_are_drawn_as_a_scatter_plot():
         assert scatter.width >= 512
 
 
-def test_a_store_of_points_is_described_in_words(capsys):
+def test_index_describes_a_store_of_points(capsys):
     assert run(["index", "moons", "moons.store", "--limit", "20"]) == 0
     assert "moons.store: 20 points of 2 values, 2 classes" in capsys.readouterr().out
 
 
-def test_explain_writes_one_page_that_asks_for_nothing_else(capsys):
+def test_explain_writes_a_page_without_links_or_scripts(capsys):
     assert run(["sample", *GOLDEN, "--n", "2", "--steps", "3", "--explain", "why.html"]) == 0
     page = Path("why.html").read_text()
     assert "://" not in page
@@ -191,7 +191,7 @@ def test_explain_writes_one_page_that_asks_for_nothing_else(capsys):
     assert "within" in capsys.readouterr().out
 
 
-def test_a_folder_is_indexed_once_and_again_when_it_changes(photos, capsys):
+def test_a_folder_is_indexed_once_and_again_after_a_change(photos, capsys):
     sample = ["sample", "--data", str(photos), "--size", "8", "--method", "optimal", "--n", "1"]
     assert run(sample) == 0
     assert "building a store" in capsys.readouterr().out
@@ -202,32 +202,32 @@ def test_a_folder_is_indexed_once_and_again_when_it_changes(photos, capsys):
     assert "building a store" in capsys.readouterr().out
 
 
-def test_a_folder_is_known_whatever_its_files_are_called_and_by_those_that_are_read(photos, capsys):
-    photos = photos.rename(photos.parent / os.fsdecode(b"alb\xfcm"))  # as old archives have them
+def test_a_folder_with_undecodable_names_and_other_files_is_indexed_once(photos, capsys):
+    photos = photos.rename(photos.parent / os.fsdecode(b"alb\xfcm"))  # names in old archives
     (photos / "cat" / "1.png").rename(photos / "cat" / os.fsdecode(b"gr\xfcn\n.png"))
     sample = ["sample", "--data", str(photos), "--size", "8", "--method", "optimal", "--n", "1"]
     assert run(sample) == 0
     assert "alb\\udcfcm" in capsys.readouterr().out
-    (photos / ".DS_Store").write_text("what looking at a folder leaves there")
+    (photos / ".DS_Store").write_text("left by a file browser")
     assert run(sample) == 0
     assert "using the store" in capsys.readouterr().out
 
 
-def test_sampling_from_mixed_photographs_says_what_it_left_out(photos, capsys):
+def test_sampling_from_a_folder_names_unreadable_images_it_left_out(photos, capsys):
     (photos / "cat" / "broken.png").write_bytes((photos / "cat" / "1.png").read_bytes()[:40])
     (photos / "cat" / "fake.jpg").write_bytes(b"no image")
     sample = ["sample", "--data", str(photos), "--size", "8", "--method", "optimal", "--n", "1"]
     assert run(sample) == 0
-    told = capsys.readouterr().out
-    assert "left out 2 that could not be read" in told
-    assert "broken.png" in told
-    assert "fake.jpg" in told
+    out = capsys.readouterr().out
+    assert "left out 2 that could not be read" in out
+    assert "broken.png" in out
+    assert "fake.jpg" in out
     assert run(sample) == 0
     assert "2 unreadable images were left out" in capsys.readouterr().out
     assert run([*sample, "--no-skip-bad"]) == 2
 
 
-def test_a_damaged_cached_store_is_built_again(photos, capsys):
+def test_a_damaged_cached_store_is_rebuilt(photos, capsys):
     sample = ["sample", "--data", str(photos), "--size", "9", "--method", "optimal", "--n", "1"]
     assert run([*sample, "--json", "r.json"]) == 0
     path = read_json("r.json")["store"]["path"]
@@ -238,7 +238,7 @@ def test_a_damaged_cached_store_is_built_again(photos, capsys):
     assert "building a store" in capsys.readouterr().out
 
 
-def test_index_then_info_then_sample(photos, capsys):
+def test_index_info_and_sample_work_on_one_store(photos, capsys):
     (photos / "cat" / "broken.png").write_bytes(b"no image")
     options = ["--size", "8", "--skip-bad", "--json", "i.json"]
     assert run(["index", str(photos), "photos.store", *options]) == 0
@@ -259,7 +259,7 @@ def test_index_then_info_then_sample(photos, capsys):
     assert read_json("s.json")["labels"] == [1]
 
 
-def test_demo_draws_your_own_images(photos, capsys):
+def test_demo_draws_its_pictures_from_a_folder_of_images(photos, capsys):
     assert run(["demo", "--data", str(photos), "--size", "8", "--out", "pictures"]) == 0
     assert sorted(os.listdir("pictures")) == [
         "dial.png",
@@ -274,24 +274,24 @@ def test_demo_draws_your_own_images(photos, capsys):
 
 
 @pytest.mark.parametrize("name", ["GoldDiff-PCA", "golddiff_pca", " golddiff-pca"])
-def test_a_method_s_name_is_known_in_any_case_and_with_underscores(name, capsys):
+def test_method_names_ignore_case_spaces_and_underscores(name, capsys):
     assert run(["sample", "--method", name, "--n", "1", "--steps", "1"]) == 0
     assert "by golddiff-pca" in capsys.readouterr().out
 
 
-def test_a_folder_takes_each_image_by_itself_and_the_grid():
+def test_out_is_a_folder_of_images_and_a_grid_or_an_npz_file():
     options = ["--method", "optimal", "--n", "3", "--steps", "2", "--seed", "4"]
     assert run(["sample", *options, "--out", "pictures"]) == 0
     assert run(["sample", *options]) == 0
     names = ["0000.png", "0001.png", "0002.png", "grid.png"]
     assert sorted(os.listdir("pictures")) == names
-    with Image.open("pictures/grid.png") as grid, Image.open("grid.png") as alone:
-        assert np.array_equal(np.asarray(grid), np.asarray(alone))
+    with Image.open("pictures/grid.png") as grid, Image.open("grid.png") as expected:
+        assert np.array_equal(np.asarray(grid), np.asarray(expected))
     with Image.open("pictures/0001.png") as picture:
         assert picture.size == (8, 8)
         assert picture.text["seed"] == "seed 4"
     assert run(["novelty", "pictures", "digits", "--json", "new.json"]) == 0
-    assert json.loads(Path("new.json").read_text())["pictures"] == 3  # the grid is none
+    assert json.loads(Path("new.json").read_text())["pictures"] == 3  # not the grid
     assert run(["novelty", "pictures/0001.png", "digits", "--json", "new.json"]) == 0
     assert json.loads(Path("new.json").read_text())["pictures"] == 1
     assert run(["novelty", "pictures/none.png", "digits"]) == 2
@@ -299,7 +299,7 @@ def test_a_folder_takes_each_image_by_itself_and_the_grid():
     assert np.load("run.npz")["images"].shape == (3, 1, 8, 8)
 
 
-def test_a_run_from_a_picture_begins_at_the_noise_of_its_strength():
+def test_strength_sets_the_first_noise_level_of_a_run_from_a_picture():
     Image.linear_gradient("L").save("start.png")
     options = ["sample", "--method", "optimal", "--n", "2", "--steps", "5", "--json", "run.json"]
     assert run([*options, "--start", "start.png", "--strength", "0.5"]) == 0
@@ -309,7 +309,7 @@ def test_a_run_from_a_picture_begins_at_the_noise_of_its_strength():
     assert len(figures["sigmas"]) == 5
 
 
-def test_a_run_from_a_training_picture_with_little_noise_ends_at_it(
+def test_a_run_from_a_training_image_with_little_noise_returns_it(
     make_store, smooth_images, capsys
 ):
     store = make_store(smooth_images(20, (3, 8, 8)))
@@ -322,10 +322,10 @@ def test_a_run_from_a_training_picture_with_little_noise_ends_at_it(
         assert np.array_equal(np.asarray(picture), first)
 
 
-# What help costs
+# Help
 
 
-def test_help_and_version_import_nothing_slow():
+def test_help_and_version_import_no_slow_package():
     code = (
         "import sys; from golddiff.cli import run; run(['sample', '--help']); run(['--version']);"
         "print([m for m in ('torch', 'diffusers', 'numba', 'matplotlib', 'sklearn', 'datasets')"
@@ -337,7 +337,7 @@ def test_help_and_version_import_nothing_slow():
     assert modules == "[]"
 
 
-def test_help_shows_a_dozen_options_and_the_others_as_advanced(capsys):
+def test_help_lists_common_options_before_advanced_ones(capsys):
     assert run(["sample", "--help"]) == 0
     first, advanced = capsys.readouterr().out.split("─ Advanced ")
     options = first.split("─ Options ")[1]
@@ -349,7 +349,7 @@ def test_help_shows_a_dozen_options_and_the_others_as_advanced(capsys):
         assert option not in options
 
 
-def test_paragraphs_of_help_are_as_wide_as_the_terminal(capsys, monkeypatch):
+def test_help_wraps_at_the_width_of_the_terminal(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "130")
     assert run(["novelty", "--help"]) == 0
     assert (
@@ -357,12 +357,12 @@ def test_paragraphs_of_help_are_as_wide_as_the_terminal(capsys, monkeypatch):
     )
 
 
-def test_help_is_also_h(capsys):
+def test_h_is_short_for_help(capsys):
     assert run(["-h"]) == run(["sample", "-h"]) == 0
     assert "Number of images" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["index", "info", "sample", "demo"])
-def test_each_command_has_help_with_an_example(command, capsys):
+def test_help_of_each_command_has_an_example(command, capsys):
     assert run([command, "--help"]) == 0
     assert f"golddiff {command}" in capsys.readouterr().out.split("For example:")[1]

@@ -1,4 +1,4 @@
-"""Analytical denoisers in diffusers' own pipelines and schedulers."""
+"""Analytical denoisers in the pipelines and schedulers of diffusers."""
 
 import json
 import logging
@@ -58,7 +58,7 @@ def run_pipeline(pipeline, n, seed, **arguments):
 
 
 def run_loop(unet, scheduler, noise, steps=10, labels=None):
-    """The loop of diffusers' documentation."""
+    """The denoising loop from the documentation of diffusers."""
     scheduler.set_timesteps(steps)
     x = noise * scheduler.init_noise_sigma
     for t in scheduler.timesteps:
@@ -69,39 +69,39 @@ def run_loop(unet, scheduler, noise, steps=10, labels=None):
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("prediction_type", ["epsilon", "sample", "v_prediction"])
-def test_the_stock_ddim_pipeline_gives_the_images_of_sample(store, prediction_type):
-    """Of a smooth denoiser: another, where images are nearly tied, enlarges the rounding."""
+def test_the_ddim_pipeline_gives_the_images_of_sample(store, prediction_type):
+    """Wiener is smooth; other denoisers enlarge rounding errors between nearly tied images."""
     unet = AnalyticUNet(Wiener(store), prediction_type)
     pipeline = DDIMPipeline(unet=unet, scheduler=DDIMScheduler(**unet.scheduler_settings))
     images = run_pipeline(pipeline, 4, seed=3, num_inference_steps=10)
-    # x_t is up to 5 and rounded some ten times a step (2^-24 = 6e-8 each): 3e-6 of sigma in x. The
-    # flow of a Gaussian shrinks that to 3e-6 standard deviations of an image; ten steps add up.
+    # x_t is up to 5 and rounded about ten times a step (2^-24 = 6e-8 each): 3e-6 sigma in x. The
+    # flow of a Gaussian shrinks it to 3e-6 standard deviations of an image; ten steps add up.
     assert (images - sample(Wiener(store), 4, seed=3).images).abs().max() < 1e-4
 
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("prediction_type", ["epsilon", "sample", "v_prediction"])
-def test_the_stock_ddim_pipeline_asks_for_what_sample_asks(denoiser, prediction_type):
-    """Every step is x' = x0 + sigma' (x - x0) / sigma, at the same levels from the same noise."""
-    asked = Recorded(denoiser)
+def test_the_ddim_pipeline_calls_the_denoiser_as_sample_does(denoiser, prediction_type):
+    """Steps are x' = x0 + sigma' (x - x0) / sigma, with the noise and noise levels of sample."""
+    recorded = Recorded(denoiser)
     unet = AnalyticUNet(denoiser, prediction_type)
-    unet.denoiser = asked
+    unet.denoiser = recorded
     run_pipeline(
         DDIMPipeline(unet=unet, scheduler=DDIMScheduler(**unet.scheduler_settings)),
         4, seed=3, num_inference_steps=10,
     )  # fmt: skip
     run = sample(denoiser, 4, seed=3)
-    follows = run.x_init.double() * (1 + run.sigmas[0] ** 2) ** 0.5
-    for i, (x, sigma, _, x0) in enumerate(asked.calls):
+    expected_x = run.x_init.double() * (1 + run.sigmas[0] ** 2) ** 0.5
+    for i, (x, sigma, _, x0) in enumerate(recorded.calls):
         assert float(sigma) == pytest.approx(run.sigmas[i], rel=1e-6)
-        # Some ten float32 operations on x_t (2^-24 = 6e-8 each), as large as x / scale.
-        assert (x - follows).abs().max() < 2e-6 * x.abs().max()
+        # About ten float32 roundings of x_t (2^-24 = 6e-8 each), scaled as x is.
+        assert (x - expected_x).abs().max() < 2e-6 * x.abs().max()
         if i + 1 < len(run.sigmas):
-            follows = x0 + run.sigmas[i + 1] * (x - x0) / sigma
-    assert len(asked.calls) == 10
+            expected_x = x0 + run.sigmas[i + 1] * (x - x0) / sigma
+    assert len(recorded.calls) == 10
 
 
-def test_the_stock_ddpm_pipeline_runs(denoiser):
+def test_the_ddpm_pipeline_runs(denoiser):
     unet = AnalyticUNet(denoiser)
     images = run_pipeline(DDPMPipeline(unet, DDPMScheduler()), 2, seed=0, num_inference_steps=10)
     assert images.shape == (2, 3, 8, 8)
@@ -110,20 +110,20 @@ def test_the_stock_ddpm_pipeline_runs(denoiser):
 
 @pytest.mark.parametrize("kind", SCHEDULERS)
 @pytest.mark.parametrize("prediction_type", ["epsilon", "v_prediction"])
-def test_every_scheduler_generates_images_like_the_data(store, denoiser, kind, prediction_type):
+def test_every_scheduler_ends_near_training_images(store, denoiser, kind, prediction_type):
     unet = AnalyticUNet(denoiser, prediction_type)
     scheduler = kind(**unet.scheduler_settings)
     noise = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     images = run_loop(unet, scheduler, noise)
     assert images.isfinite().all()
-    # The noise is gone: unit noise is far from any training image.
+    # Unit noise, by contrast, is far from every training image.
     nearest = torch.cdist(images.flatten(1), store.images().flatten(1)).amin(1) / 192**0.5
     assert nearest.max() < 0.5
     assert torch.cdist(noise.flatten(1), store.images().flatten(1)).min() / 192**0.5 > 0.9
 
 
-def test_euler_and_heun_are_their_equations_in_sigma_coordinates(store):
-    denoiser = Wiener(store)  # smooth, so that rounding stays rounding
+def test_euler_and_heun_follow_their_equations_in_sigma_coordinates(store):
+    denoiser = Wiener(store)  # smooth, so rounding errors do not grow
     unet = AnalyticUNet(denoiser)
     noise = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
@@ -147,7 +147,7 @@ def test_euler_and_heun_are_their_equations_in_sigma_coordinates(store):
 
 @pytest.mark.parametrize("kind", [EulerDiscreteScheduler, HeunDiscreteScheduler])
 @pytest.mark.parametrize("karras", [False, True])
-def test_the_unet_sees_the_sigma_that_euler_and_heun_are_at(denoiser, kind, karras):
+def test_the_unet_converts_timesteps_to_the_sigmas_of_euler_and_heun(denoiser, kind, karras):
     scheduler = kind(beta_start=1e-4, beta_end=0.02, use_karras_sigmas=karras)
     unet = AnalyticUNet(denoiser, scheduler_config=scheduler.config)
     scheduler.set_timesteps(7)
@@ -156,19 +156,19 @@ def test_the_unet_sees_the_sigma_that_euler_and_heun_are_at(denoiser, kind, karr
         assert unet.sigma(t) == pytest.approx(float(sigma), rel=1e-3)
 
 
-def test_epsilon_v_and_sample_predictions_are_the_same_prediction(store, denoiser):
+def test_epsilon_v_and_sample_predictions_agree(store, denoiser):
     alphas = DDPMScheduler().alphas_cumprod
     noise = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     for t in (0, 1, 400.5, 999):
-        models = {p: AnalyticUNet(denoiser, p) for p in ("epsilon", "sample", "v_prediction")}
-        sigma = float(models["sample"].sigma(t))
+        unets = {p: AnalyticUNet(denoiser, p) for p in ("epsilon", "sample", "v_prediction")}
+        sigma = float(unets["sample"].sigma(t))
         a, s = 1 / (1 + sigma**2) ** 0.5, sigma / (1 + sigma**2) ** 0.5
         x = a * store.images([0, 1]) + s * noise
-        out = {p: model(x, t).sample for p, model in models.items()}
+        out = {p: unet(x, t).sample for p, unet in unets.items()}
         assert (out["sample"] - denoiser(x / a, sigma)).abs().max() < 1e-5
         assert ((x - s * out["epsilon"]) / a - out["sample"]).abs().max() < 1e-3
         assert (a * x - s * out["v_prediction"] - out["sample"]).abs().max() < 1e-3
-    assert float(models["sample"].sigma(0)) == sigma_of_alpha(float(alphas[0]))
+    assert float(unets["sample"].sigma(0)) == sigma_of_alpha(float(alphas[0]))
 
 
 def test_timesteps_may_differ_within_a_batch(denoiser):
@@ -181,7 +181,7 @@ def test_timesteps_may_differ_within_a_batch(denoiser):
     assert torch.equal(unet(x, times, return_dict=False)[0], together)
 
 
-def test_half_precision_in_half_precision_out(denoiser):
+def test_half_precision_input_gives_half_precision_output(denoiser):
     unet = AnalyticUNet(denoiser)
     assert (unet.dtype, unet.device.type) == (torch.float32, "cpu")
     x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -195,19 +195,19 @@ def test_half_precision_in_half_precision_out(denoiser):
     assert images.isfinite().all()
 
 
-def test_schedules_that_end_in_pure_noise_or_start_without_any(store):
+def test_schedules_may_end_in_pure_noise_or_start_without_noise(store):
     denoiser = Optimal(store)
     x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     zero_snr = AnalyticUNet(
         denoiser, "v_prediction", scheduler_config={"rescale_betas_zero_snr": True}
     )
-    # v = sqrt(alpha) eps - sqrt(1 - alpha) x0, and all that is known of x0 is the mean.
+    # v = sqrt(alpha) eps - sqrt(1 - alpha) x0 at alpha = 0, where E[x0] is the mean image.
     assert (zero_snr(x, 999).sample + store.images().mean(0)).abs().max() < 5e-3
-    still = AnalyticUNet(denoiser, "sample", beta_start=0.0)
-    assert (still(store.images([3, 4]), 0).sample - store.images([3, 4])).abs().max() < 1e-5
+    noiseless = AnalyticUNet(denoiser, "sample", beta_start=0.0)
+    assert (noiseless(store.images([3, 4]), 0).sample - store.images([3, 4])).abs().max() < 1e-5
 
 
-def test_class_labels_choose_the_class(store):
+def test_class_labels_select_the_class(store):
     unet = AnalyticUNet(Optimal(store))
     noise = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(2))
     images = run_loop(unet, DDIMScheduler(), noise, labels=torch.tensor([0, 1, 2, 3]))
@@ -215,7 +215,7 @@ def test_class_labels_choose_the_class(store):
     assert store.labels[nearest].tolist() == [0, 1, 2, 3]
 
 
-def test_the_configuration_is_a_unet_s(denoiser, make_store):
+def test_the_configuration_has_the_fields_of_a_diffusers_unet(denoiser, make_store):
     config = AnalyticUNet(denoiser, "v_prediction").config
     assert (config.sample_size, config.in_channels, config.out_channels) == (8, 3, 3)
     assert config.prediction_type == "v_prediction"
@@ -237,7 +237,7 @@ def test_the_configuration_is_a_unet_s(denoiser, make_store):
         lambda s: GoldDiff(PCA(s), PaperSchedule(3, 0.2, 0.3, 150, "released"), seed=2),
     ],
 )
-def test_a_saved_model_reopens_as_it_was(store, make, tmp_path):
+def test_a_saved_model_reopens_with_the_same_settings_and_output(store, make, tmp_path):
     denoiser = make(store)
     AnalyticUNet(denoiser, "sample", beta_end=0.03).save_pretrained(tmp_path / "model")
     unet = AnalyticUNet.from_pretrained(tmp_path / "model")
@@ -247,10 +247,10 @@ def test_a_saved_model_reopens_as_it_was(store, make, tmp_path):
     assert torch.equal(unet(x, 600.25).sample, expected)
 
 
-def test_log_weights_are_not_lost_without_a_word(denoiser, tmp_path):
-    given = denoiser.given(torch.zeros(denoiser.store.n))
+def test_saving_a_denoiser_with_log_weights_is_refused(denoiser, tmp_path):
+    weighted = denoiser.given(torch.zeros(denoiser.store.n))
     with pytest.raises(golddiff.ArgumentError, match="denoiser: has log weights"):
-        AnalyticUNet(given).save_pretrained(tmp_path)
+        AnalyticUNet(weighted).save_pretrained(tmp_path)
 
 
 def test_a_whole_pipeline_is_saved_and_reopened(denoiser, tmp_path):
@@ -263,21 +263,21 @@ def test_a_whole_pipeline_is_saved_and_reopened(denoiser, tmp_path):
     assert torch.equal(images, run_pipeline(pipeline, 2, seed=3, num_inference_steps=10))
 
 
-def test_a_store_inside_the_folder_moves_with_it(tmp_path, smooth_images):
+def test_a_store_inside_the_model_folder_moves_with_it(tmp_path, smooth_images):
     store = golddiff.ImageStore.build(smooth_images(20), tmp_path / "model" / "images")
     AnalyticUNet(Optimal(store)).save_pretrained(tmp_path / "model")
     (tmp_path / "model").rename(tmp_path / "moved")
     assert AnalyticUNet.from_pretrained(tmp_path / "moved").denoiser.store.n == 20
 
 
-def test_a_store_that_is_gone_is_named(tmp_path, smooth_images, store):
-    gone = golddiff.ImageStore.build(smooth_images(20), tmp_path / "images")
-    AnalyticUNet(Optimal(gone)).save_pretrained(tmp_path / "model")
+def test_a_missing_store_is_named_and_can_be_replaced(tmp_path, smooth_images, store):
+    moved = golddiff.ImageStore.build(smooth_images(20), tmp_path / "images")
+    AnalyticUNet(Optimal(moved)).save_pretrained(tmp_path / "model")
     (tmp_path / "images").rename(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match=r"images does not exist; give store= to say where"):
         AnalyticUNet.from_pretrained(tmp_path / "model")
-    found = AnalyticUNet.from_pretrained(tmp_path / "model", store=tmp_path / "elsewhere")
-    assert found.denoiser.store.n == 20
+    reopened = AnalyticUNet.from_pretrained(tmp_path / "model", store=tmp_path / "elsewhere")
+    assert reopened.denoiser.store.n == 20
 
 
 @pytest.mark.parametrize(
@@ -295,12 +295,12 @@ def test_a_store_that_is_gone_is_named(tmp_path, smooth_images, store):
         ("pca", "description: got str"),
     ],
 )
-def test_a_description_that_cannot_be_built_says_why(store, description, message):
+def test_errors_of_descriptions_name_the_invalid_part(store, description, message):
     with pytest.raises(ArgumentError, match=message):
         build(description, store)
 
 
-def test_bad_input_is_named(store, denoiser, make_store, tmp_path):
+def test_invalid_arguments_are_named(store, denoiser, make_store, tmp_path):
     x = torch.zeros(2, 3, 8, 8)
     points = make_store(torch.zeros(5, 2))
     flow = FlowMatchEulerDiscreteScheduler().config
@@ -331,7 +331,7 @@ def vae():
     ).eval()  # fmt: skip
 
 
-def test_latents_are_the_scaled_means_of_the_vae(vae, smooth_images, tmp_path):
+def test_latents_are_the_scaled_posterior_means_of_the_vae(vae, smooth_images, tmp_path):
     images = smooth_images(40, (3, 16, 16))
     store = index_latents(images, tmp_path / "latents", vae, batch_size=16, labels=np.arange(40))
     assert (store.n, store.shape, store.is_pixels) == (40, (2, 8, 8), False)
@@ -349,12 +349,12 @@ def test_a_pipeline_runs_on_latents(vae, smooth_images, tmp_path):
     unet = AnalyticUNet(Wiener(store))
     scheduler = DDIMScheduler(**unet.scheduler_settings, clip_sample=False)
     latents = run_loop(unet, scheduler, sample(unet.denoiser, 2, seed=1).x_init)
-    # As for pixels above.
+    # The bound for pixels above holds here too.
     assert (latents - sample(unet.denoiser, 2, seed=1).images).abs().max() < 1e-4
     assert decode(vae, latents).shape == (2, 3, 16, 16)
 
 
-def test_images_of_other_channels_are_refused(vae, tmp_path):
+def test_index_latents_names_wrong_channels_and_batch_sizes(vae, tmp_path):
     with pytest.raises(ArgumentError, match=r"shape \(1, 16, 16\), but the VAE takes \(3, H, W\)"):
         index_latents(torch.zeros(4, 1, 16, 16), tmp_path / "latents", vae)
     with pytest.raises(ArgumentError, match="batch_size: got 0"):

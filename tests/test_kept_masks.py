@@ -1,4 +1,4 @@
-"""Masks kept with a store: found again as they were made, and never trusted where not sound."""
+"""Masks cached in a store: they are read back unchanged, and damaged files are ignored."""
 
 import os
 import threading
@@ -27,19 +27,19 @@ SIGMA, THRESHOLD = 1.5, 0.05
 FIELDS = ("level", "start", "stop", "output", "own", "inputs", "columns")
 
 
-def same(one, other):
+def equal_trees(tree, other):
     return all(
         np.array_equal(a, b) and a.dtype == b.dtype
-        for a, b in ((getattr(one, f), getattr(other, f)) for f in FIELDS)
+        for a, b in ((getattr(tree, f), getattr(other, f)) for f in FIELDS)
     )
 
 
-def direct(store, sigma=SIGMA, threshold=THRESHOLD):
+def computed_tree(store, sigma=SIGMA, threshold=THRESHOLD):
     return mask_tree(locality_mask(store.factor(), sigma, threshold), store.shape)
 
 
 @pytest.fixture(autouse=True)
-def _keep_small_ones_too(monkeypatch):
+def _cache_masks_of_small_images(monkeypatch):
     monkeypatch.setattr(kept_masks, "MIN_VALUES", 1)
 
 
@@ -49,204 +49,203 @@ def store(make_store, smooth_images):
 
 
 @pytest.fixture
-def kept(store):
+def path(store):
     kept_masks.tree_of(store, SIGMA, THRESHOLD)
-    return path_in(store, SIGMA, THRESHOLD)
+    return path_of(store, SIGMA, THRESHOLD)
 
 
-def path_in(store, sigma, threshold):
+def path_of(store, sigma, threshold):
     return store.artifacts.path(kept_masks.name_of(sigma, threshold))
 
 
-def must_not_be_made(monkeypatch):
+def forbid_computing(monkeypatch):
     monkeypatch.setattr(kept_masks, "locality_mask", None)
 
 
-def test_what_is_kept_is_the_tree_that_was_made(store, monkeypatch):
+def test_the_cached_tree_equals_the_computed_one(store, monkeypatch):
     first = kept_masks.tree_of(store, SIGMA, THRESHOLD)
-    assert same(first, direct(store))
-    must_not_be_made(monkeypatch)
-    again = ImageStore.open(store.path)
-    assert same(kept_masks.tree_of(again, SIGMA, THRESHOLD), first)
-    assert again.factors._computed == {}  # 1.2 GB at 64 x 64, not read for this
-    again.verify()
+    assert equal_trees(first, computed_tree(store))
+    forbid_computing(monkeypatch)
+    reopened = ImageStore.open(store.path)
+    assert equal_trees(kept_masks.tree_of(reopened, SIGMA, THRESHOLD), first)
+    assert reopened.factors._computed == {}  # the factor, 1.2 GB at 64 x 64, is not read
+    reopened.verify()
 
 
-def test_pca_takes_them(store, queries, monkeypatch):
+def test_pca_reads_cached_masks(store, queries, monkeypatch):
     x = queries(store, SIGMA)
     first = PCA(store, THRESHOLD)(x, SIGMA)
-    must_not_be_made(monkeypatch)
+    forbid_computing(monkeypatch)
     assert np.array_equal(PCA(ImageStore.open(store.path), THRESHOLD)(x, SIGMA), first)
 
 
 @given(SHAPES, st.floats(0, 0.9), st.integers(0, 99))
-def test_a_tree_is_what_its_nodes_add_and_the_shape(shape, density, seed):
+def test_a_tree_is_rebuilt_from_the_additions_of_its_nodes(shape, density, seed):
     mask = random_mask(shape, density, seed)
     added = additions(mask, shape)
     check(added, shape)
     tree = tree_from_additions(added, shape)
-    sets, ends = [set() for _ in range(LEVELS)], []
+    sets, outputs = [set() for _ in range(LEVELS)], []
     for node in range(len(tree.level)):
         level = tree.level[node]
-        mine = set(tree.columns[tree.inputs[tree.start[node] : tree.stop[node]]].tolist())
-        above = sets[level - 1] if level else set()
-        assert not mine & above
-        sets[level] = above | mine
+        new_inputs = set(tree.columns[tree.inputs[tree.start[node] : tree.stop[node]]].tolist())
+        inherited = sets[level - 1] if level else set()
+        assert not new_inputs & inherited
+        sets[level] = inherited | new_inputs
         if tree.output[node] >= 0:
             assert sets[level] == set(np.flatnonzero(mask[:, tree.output[node]]).tolist())
             assert tree.columns[tree.own[node]] == tree.output[node]
-            ends.append(tree.output[node])
-    assert sorted(ends) == list(range(len(mask)))
+            outputs.append(tree.output[node])
+    assert sorted(outputs) == list(range(len(mask)))
 
 
-def test_points_are_images_of_one_row(make_store, monkeypatch):
+def test_masks_of_points_are_cached(make_store, monkeypatch):
     store = make_store(np.random.default_rng(0).standard_normal((90, 7)).astype(np.float32))
     first = kept_masks.tree_of(store, 0.5, 0.1)
-    must_not_be_made(monkeypatch)
-    assert same(kept_masks.tree_of(store, 0.5, 0.1), first)
+    forbid_computing(monkeypatch)
+    assert equal_trees(kept_masks.tree_of(store, 0.5, 0.1), first)
 
 
-class TestNotTrusted:
+class TestInvalidFilesAreIgnored:
     @pytest.mark.parametrize("damage", [b"", b"{", b"\xff" * 9, b"\0" * 100])
-    def test_other_bytes(self, store, kept, damage):
-        kept.write_bytes(damage)
+    def test_files_that_are_not_safetensors(self, store, path, damage):
+        path.write_bytes(damage)
         assert kept_masks.load(store, SIGMA, THRESHOLD) is None
-        assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
-        assert kept_masks.load(store, SIGMA, THRESHOLD) is not None  # made whole again
+        assert equal_trees(kept_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+        assert kept_masks.load(store, SIGMA, THRESHOLD) is not None  # rewritten
 
-    @pytest.mark.parametrize("part", [0.1, 0.5, 0.999])
-    def test_a_part_of_the_file(self, store, kept, part):
-        whole = kept.read_bytes()
-        kept.write_bytes(whole[: int(part * len(whole))])
+    @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.999])
+    def test_truncated_files(self, store, path, fraction):
+        contents = path.read_bytes()
+        path.write_bytes(contents[: int(fraction * len(contents))])
         assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
-    def test_any_changed_byte(self, store, kept):
-        whole = kept.read_bytes()
+    def test_files_with_a_changed_byte(self, store, path):
+        contents = path.read_bytes()
         first = kept_masks.load(store, SIGMA, THRESHOLD)
-        for at in np.linspace(0, len(whole) - 1, 60).astype(int):
-            changed = bytearray(whole)
-            changed[at] ^= 4
-            kept.write_bytes(changed)
-            found = kept_masks.load(store, SIGMA, THRESHOLD)
-            # White space in the header may change; what is read may not.
-            assert found is None or (
-                np.array_equal(found.inputs, first.inputs)
-                and np.array_equal(found.counts, first.counts)
+        for position in np.linspace(0, len(contents) - 1, 60).astype(int):
+            changed = bytearray(contents)
+            changed[position] ^= 4
+            path.write_bytes(changed)
+            loaded = kept_masks.load(store, SIGMA, THRESHOLD)
+            # White space in the header may change, the arrays may not.
+            assert loaded is None or (
+                np.array_equal(loaded.inputs, first.inputs)
+                and np.array_equal(loaded.counts, first.counts)
             )
 
-    def test_a_file_of_another_store(self, store, kept, make_store, smooth_images):
+    def test_a_file_of_another_store(self, store, path, make_store, smooth_images):
         other = make_store(smooth_images(300, (3, 9, 10), seed=5))
         kept_masks.tree_of(other, SIGMA, THRESHOLD)
-        kept.write_bytes(path_in(other, SIGMA, THRESHOLD).read_bytes())
+        path.write_bytes(path_of(other, SIGMA, THRESHOLD).read_bytes())
         assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
-    def test_a_file_of_another_noise_level_or_threshold(self, store, kept):
+    def test_a_file_of_another_noise_level_or_threshold(self, store, path):
         for sigma, threshold in ((1.6, THRESHOLD), (SIGMA, 0.06)):
-            other = path_in(store, sigma, threshold)
-            other.write_bytes(kept.read_bytes())
+            other = path_of(store, sigma, threshold)
+            other.write_bytes(path.read_bytes())
             assert kept_masks.load(store, sigma, threshold) is None
 
-    def test_another_version(self, store, kept, monkeypatch):
+    def test_files_of_another_version(self, store, path, monkeypatch):
         monkeypatch.setattr(kept_masks, "MASK_VERSION", 99)
         assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
     @pytest.mark.parametrize(
         "change",
         [
-            lambda c, i: (c, np.where(i == 3, 270, i)),  # an input that is not there
-            lambda c, i: (c + 1, i),  # more than there are
+            lambda c, i: (c, np.where(i == 3, 270, i)),  # an input out of range
+            lambda c, i: (c + 1, i),  # more inputs than are listed
             lambda c, i: (c - 1, i),
             lambda c, i: (np.concatenate([[-5, c[0] + c[1] + 5], c[2:]]), i),  # stop before start
-            lambda c, i: (c[:-1], i[: c[:-1].sum()]),  # a node too few
+            lambda c, i: (c[:-1], i[: c[:-1].sum()]),  # one node missing
             lambda c, i: (c, i[:-1]),
             lambda c, i: (np.full_like(c, 2**31 - 1), i),
         ],
     )
-    def test_forged_arrays_with_a_right_digest(self, store, kept, change):
+    def test_inconsistent_arrays_with_a_correct_digest(self, store, path, change):
         from safetensors import safe_open
 
-        with safe_open(kept, "numpy") as file:
-            about = file.metadata()
-        found = load_file(kept)
-        counts, inputs = change(found["counts"].astype(np.int64), found["inputs"])
+        with safe_open(path, "numpy") as file:
+            metadata = file.metadata()
+        arrays = load_file(path)
+        counts, inputs = change(arrays["counts"].astype(np.int64), arrays["inputs"])
         counts, inputs = counts.astype(np.int32), inputs.astype(np.uint16)
-        about["digest"] = digest_of({"counts": counts, "inputs": inputs})
-        save_file({"counts": counts, "inputs": inputs}, kept, about)
+        metadata["digest"] = digest_of({"counts": counts, "inputs": inputs})
+        save_file({"counts": counts, "inputs": inputs}, path, metadata)
         assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
-    @pytest.mark.parametrize("kind", [np.float32, np.int64, np.uint8])
-    def test_arrays_of_another_kind(self, store, kept, kind):
+    @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
+    def test_arrays_of_another_dtype(self, store, path, dtype):
         from safetensors import safe_open
 
-        with safe_open(kept, "numpy") as file:
-            about = file.metadata()
-        found = load_file(kept)
-        counts, inputs = found["counts"], found["inputs"].astype(kind)
-        about["digest"] = digest_of({"counts": counts, "inputs": inputs})
-        save_file({"counts": counts, "inputs": inputs}, kept, about)
+        with safe_open(path, "numpy") as file:
+            metadata = file.metadata()
+        arrays = load_file(path)
+        counts, inputs = arrays["counts"], arrays["inputs"].astype(dtype)
+        metadata["digest"] = digest_of({"counts": counts, "inputs": inputs})
+        save_file({"counts": counts, "inputs": inputs}, path, metadata)
         assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
-    def test_a_folder_in_its_place(self, store):
-        path = path_in(store, SIGMA, THRESHOLD)
+    def test_a_folder_instead_of_a_file(self, store):
+        path = path_of(store, SIGMA, THRESHOLD)
         path.mkdir(parents=True)
-        assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
+        assert equal_trees(kept_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
 
 
 @pytest.mark.parametrize(
     ("counts", "inputs"),
     [([1, 0], [0]), ([1, 0, 0, 0], [1]), ([-1, 0, 0, 2], [0]), ([2, 0, 0, 0], [0, 0]), ([], [])],
 )
-def test_check_refuses(counts, inputs):
+def test_check_refuses_inconsistent_additions(counts, inputs):
     with pytest.raises(ValueError, match=r"additions|counts|inputs"):
         check(Additions(np.array(counts, np.int64), np.array(inputs, np.int32)), (1, 1, 1))
 
 
-class TestRoom:
-    def test_those_not_used_for_longest_go(self, store, monkeypatch):
+class TestSizeLimit:
+    def test_the_least_recently_used_masks_are_deleted(self, store, monkeypatch):
         sigmas = [1.0, 2.0, 3.0]
         for age, sigma in enumerate(sigmas):
             kept_masks.tree_of(store, sigma, THRESHOLD)
-            path = path_in(store, sigma, THRESHOLD)
-            os.utime(path, (1000 + age, 1000 + age))
-        kept_masks.tree_of(store, 1.0, THRESHOLD)  # used: 2.0 is now the oldest
-        sizes = [path_in(store, s, THRESHOLD).stat().st_size for s in sigmas]
+            os.utime(path_of(store, sigma, THRESHOLD), (1000 + age, 1000 + age))
+        kept_masks.tree_of(store, 1.0, THRESHOLD)  # now 2.0 is the least recently used
+        sizes = [path_of(store, s, THRESHOLD).stat().st_size for s in sigmas]
         monkeypatch.setattr(kept_masks, "LIMIT", sum(sizes) + min(sizes) // 2)
         kept_masks.tree_of(store, 2.5, THRESHOLD)
-        there = [path_in(store, s, THRESHOLD).exists() for s in (*sigmas, 2.5)]
-        assert there == [True, False, True, True]
+        present = [path_of(store, s, THRESHOLD).exists() for s in (*sigmas, 2.5)]
+        assert present == [True, False, True, True]
 
-    def test_what_is_larger_than_all_room_is_not_kept(self, store, monkeypatch):
+    def test_masks_above_the_size_limit_are_not_cached(self, store, monkeypatch):
         monkeypatch.setattr(kept_masks, "LIMIT", 100)
-        assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
-        assert not path_in(store, SIGMA, THRESHOLD).exists()
+        assert equal_trees(kept_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+        assert not path_of(store, SIGMA, THRESHOLD).exists()
 
-    def test_other_files_are_left_alone(self, store, monkeypatch):
-        folder = path_in(store, SIGMA, THRESHOLD).parent
+    def test_other_files_are_not_deleted(self, store, monkeypatch):
+        folder = path_of(store, SIGMA, THRESHOLD).parent
         folder.mkdir()
         (folder / "notes.txt").write_bytes(b"x" * 10_000)
         kept_masks.tree_of(store, 1.0, THRESHOLD)
-        size = path_in(store, 1.0, THRESHOLD).stat().st_size
+        size = path_of(store, 1.0, THRESHOLD).stat().st_size
         monkeypatch.setattr(kept_masks, "LIMIT", int(1.5 * size))
         kept_masks.tree_of(store, 1.1, THRESHOLD)
         assert (folder / "notes.txt").exists()
-        assert not path_in(store, 1.0, THRESHOLD).exists()
+        assert not path_of(store, 1.0, THRESHOLD).exists()
 
 
-def test_small_images_are_not_kept(store, monkeypatch):
+def test_masks_of_small_images_are_not_cached(store, monkeypatch):
     monkeypatch.setattr(kept_masks, "MIN_VALUES", store.d + 1)
-    assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
+    assert equal_trees(kept_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
     assert not (store.path / kept_masks.FOLDER).exists()
 
 
-def test_where_nothing_may_be_written_nothing_is_kept(store, monkeypatch):
-    # A file where the folder would be: refused to every user, the superuser too.
+def test_masks_are_computed_where_the_folder_cannot_be_written(store, monkeypatch):
+    # A file in place of the folder stops every user, the superuser too.
     (store.path / kept_masks.FOLDER).write_bytes(b"")
-    assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
+    assert equal_trees(kept_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
     assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
 
-def test_many_at_once_leave_one_whole_file(store):
-    trees, wanted = [], direct(store)
+def test_concurrent_writers_leave_one_complete_file(store):
+    trees, expected = [], computed_tree(store)
     threads = [
         threading.Thread(
             target=lambda: trees.append(
@@ -260,14 +259,14 @@ def test_many_at_once_leave_one_whole_file(store):
     for thread in threads:
         thread.join()
     assert len(trees) == 6
-    assert all(same(tree, wanted) for tree in trees)
+    assert all(equal_trees(tree, expected) for tree in trees)
     assert kept_masks.load(store, SIGMA, THRESHOLD) is not None
     assert [p.name for p in (store.path / kept_masks.FOLDER).iterdir()] == [
-        path_in(store, SIGMA, THRESHOLD).name
+        path_of(store, SIGMA, THRESHOLD).name
     ]
 
 
-def shares(store):
+def unit_shares(store):
     return PCA(store, THRESHOLD, share="seamless").ready(SIGMA).shares
 
 
@@ -276,30 +275,30 @@ def units_path(store):
     return path
 
 
-def test_masks_of_units_are_made_once(store, monkeypatch):
-    first = shares(store)
+def test_masks_of_units_are_computed_once(store, monkeypatch):
+    first = unit_shares(store)
     assert units_path(store).is_file()
     monkeypatch.setattr(kept_masks, "unit_counts", None)
-    assert np.array_equal(shares(ImageStore.open(store.path)), first)
+    assert np.array_equal(unit_shares(ImageStore.open(store.path)), first)
 
 
-def test_kept_masks_of_units_that_cannot_be_are_made_again(store):
-    first, path = shares(store), units_path(store)
-    sound = path.read_bytes()
+def test_invalid_masks_of_units_and_those_of_another_factor_are_recomputed(store):
+    first, path = unit_shares(store), units_path(store)
+    contents = path.read_bytes()
     (counts,) = load_file(path).values()
     name = path.relative_to(store.path).with_suffix("").as_posix()
-    said = store.artifacts.head(name)
+    head = store.artifacts.head(name)
     for wrong in (counts[:-1], counts.astype(np.int64), np.full_like(counts, 255)):
-        store.artifacts.save(name, {"counts": wrong}, said)
-        assert np.array_equal(shares(ImageStore.open(store.path)), first)
-        assert path.read_bytes() == sound
+        store.artifacts.save(name, {"counts": wrong}, head)
+        assert np.array_equal(unit_shares(ImageStore.open(store.path)), first)
+        assert path.read_bytes() == contents
     store.factors.estimate(50)
-    assert not np.array_equal(shares(ImageStore.open(store.path)), first)
+    assert not np.array_equal(unit_shares(ImageStore.open(store.path)), first)
 
 
-def test_kept_masks_of_units_of_few_images_need_no_factor(store, monkeypatch):
+def test_cached_masks_of_units_need_no_factor(store, monkeypatch):
     monkeypatch.setattr("golddiff.store.factors.LARGE", 100)
     monkeypatch.setattr("golddiff.store.factors.FEW", 40)
-    first, again = shares(store), ImageStore.open(store.path)
+    first, reopened = unit_shares(store), ImageStore.open(store.path)
     monkeypatch.setattr(ImageStore, "_make_factor", None)
-    assert np.array_equal(shares(again), first)
+    assert np.array_equal(unit_shares(reopened), first)

@@ -1,4 +1,4 @@
-"""MSE and r2 as the papers define them."""
+"""MSE and r2 as defined in the papers."""
 
 import pytest
 import torch
@@ -10,20 +10,20 @@ A = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
 B = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(1)) * 2 - 1
 
 
-def test_mse_is_taken_in_the_unit_range():
-    direct = (((A - B) / 2) ** 2).flatten(1).mean(1)
-    assert torch.allclose(metrics.mse_per_image(A, B).float(), direct)
-    assert metrics.mse(A, B) == pytest.approx(float(direct.mean()))
+def test_mse_is_computed_on_pixels_from_0_to_1():
+    expected = (((A - B) / 2) ** 2).flatten(1).mean(1)
+    assert torch.allclose(metrics.mse_per_image(A, B).float(), expected)
+    assert metrics.mse(A, B) == pytest.approx(float(expected.mean()))
 
 
-def test_r2_is_one_less_the_unexplained_share():
+def test_r2_is_1_minus_the_unexplained_share_of_variance():
     a, b = (((t + 1) / 2).flatten(1).double() for t in (A, B))
-    direct = 1 - ((a - b) ** 2).sum(1) / (48 * b.var(1))
-    assert torch.allclose(metrics.r2_per_image(A, B), direct)
+    expected = 1 - ((a - b) ** 2).sum(1) / (48 * b.var(1))
+    assert torch.allclose(metrics.r2_per_image(A, B), expected)
     assert metrics.r2(A, A) == 1
 
 
-def test_images_are_clipped_first():
+def test_images_are_clipped_before_comparison():
     assert metrics.mse(A * 0 + 5, A * 0 + 1) == 0
 
 

@@ -1,4 +1,4 @@
-"""Posterior accumulation does not depend on order or chunking."""
+"""Accumulated posteriors do not depend on the order or size of parts."""
 
 import itertools
 
@@ -15,25 +15,25 @@ VALUES = arrays(np.float64, (12, 3), elements=st.floats(-1, 1))
 
 
 def part(logits, values):
-    """The posterior of a few images, each with its own logit for each of 3 values."""
+    """The posterior of a few images of 3 values, with a logit for each value."""
     top = logits.max(axis=0)
     weights = np.exp(logits - top)
     return Posterior(top[None], weights.sum(0)[None], (weights * values).sum(0)[None])
 
 
-def direct(logits, values):
+def weighted_mean(logits, values):
     weights = np.exp(logits - logits.max(axis=0))
     return (weights * values).sum(0) / weights.sum(0)
 
 
 @given(LOGITS, VALUES, st.permutations(range(12)), st.sets(st.integers(1, 11)))
-def test_any_order_and_any_cuts_give_the_same_mean(logits, values, order, cuts):
+def test_the_mean_does_not_depend_on_the_order_or_size_of_parts(logits, values, order, cuts):
     total = Posterior.empty(1, 3, 3)
     bounds = [0, *sorted(cuts), 12]
-    for a, b in itertools.pairwise(bounds):
-        rows = list(order[a:b])
+    for start, stop in itertools.pairwise(bounds):
+        rows = list(order[start:stop])
         total = total.merge(part(logits[rows], values[rows]))
-    assert np.abs(total.mean()[0] - direct(logits, values)).max() < 1e-12
+    assert np.abs(total.mean()[0] - weighted_mean(logits, values)).max() < 1e-12
 
 
 @given(LOGITS, VALUES)
@@ -44,19 +44,19 @@ def test_merging_is_associative(logits, values):
 
 
 @given(LOGITS, VALUES)
-def test_nothing_is_the_neutral_element(logits, values):
+def test_the_empty_posterior_is_the_neutral_element(logits, values):
     whole = part(logits, values)
     for merged in (whole.merge(Posterior.empty(1, 3, 3)), Posterior.empty(1, 3, 3).merge(whole)):
         assert np.array_equal(merged.mean(), whole.mean())
 
 
-def test_one_location_serves_all_channels_of_a_pixel():
+def test_a_location_gives_its_weight_to_all_channels_of_a_pixel():
     posterior = Posterior(
         np.zeros((1, 2)), np.array([[1.0, 2.0]]), np.array([[1.0, 2, 3, 4, 5, 6]])
     )
     assert posterior.mean().tolist() == [[1, 1, 3, 2, 5, 3]]
 
 
-def test_the_mean_of_no_images_is_not_defined():
+def test_the_mean_of_an_empty_posterior_raises_zero_division_error():
     with pytest.raises(ZeroDivisionError):
         Posterior.empty(2, 1, 5).mean()

@@ -1,4 +1,4 @@
-"""Command lines that are refused: in one line, with status 2, and before any work."""
+"""Invalid command lines are refused in one line, with status 2, before any work."""
 
 import os
 import signal
@@ -20,12 +20,12 @@ GOLDEN = ("--method", "golddiff-pca")
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch, tmp_path):
+def _digits_by_default(monkeypatch, tmp_path):
     monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT", TrainingImages("digits"))
     monkeypatch.chdir(tmp_path)
 
 
-def test_an_unknown_method_lists_those_there_are(fails):
+def test_the_error_for_an_unknown_method_lists_all_methods(fails):
     line = fails("sample", "--method", "best")
     assert all(name in line for name in METHODS)
 
@@ -81,13 +81,13 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--allow-missing"], "--allow-missing: applies to --cluster only"),
     ],
 )
-def test_bad_sample_options_are_told_in_one_line(fails, arguments, words):
+def test_invalid_options_of_sample_are_named_in_one_line(fails, arguments, words):
     assert words in fails("sample", *arguments)
     assert not os.path.exists("grid.png")
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "options",
     [
         ["--method", "wiener", "--explain", "why.html"],
         ["--start", "no.png"],
@@ -98,21 +98,21 @@ def test_bad_sample_options_are_told_in_one_line(fails, arguments, words):
         [*GOLDEN, "--k-min", "9", "--k-max", "8"],
     ],
 )
-def test_what_a_training_set_does_not_decide_is_refused_before_it_is_read(wrong, capsys):
-    assert run(["sample", "--data", "digits", *wrong]) == 2
+def test_options_that_no_training_set_allows_are_refused_before_reading_it(options, capsys):
+    assert run(["sample", "--data", "digits", *options]) == 2
     assert "store of digits" not in capsys.readouterr().out
 
 
-def test_what_cannot_be_read_is_not_said_to_be_built(capsys):
+def test_a_missing_source_is_refused_before_building_is_announced(capsys):
     assert run(["sample", "--data", "/no/such/folder"]) == 2
     assert "building" not in capsys.readouterr().out
 
 
-def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypatch):
-    def never(*_, **__):
-        raise AssertionError("sampled before looking at --out")
+def test_unwritable_output_paths_are_refused_before_sampling(fails, tmp_path, monkeypatch):
+    def sample(*_, **__):
+        raise AssertionError("sampled before checking --out")
 
-    monkeypatch.setattr("golddiff.sampling.sample", never)
+    monkeypatch.setattr("golddiff.sampling.sample", sample)
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.png").mkdir()
     for option in ("--out", "--trajectory", "--json"):
@@ -155,7 +155,7 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
         (["nonsense"], "nonsense"),
     ],
 )
-def test_bad_input_to_the_other_commands_is_told_in_one_line(fails, tmp_path, arguments, words):
+def test_invalid_input_of_other_commands_is_named_in_one_line(fails, tmp_path, arguments, words):
     (tmp_path / "file").write_text("")
     (tmp_path / "digits.store").mkdir()
     (tmp_path / "digits.store" / "manifest.json").write_text("{}")
@@ -168,7 +168,7 @@ def test_bad_input_to_the_other_commands_is_told_in_one_line(fails, tmp_path, ar
     assert not os.path.exists("out")
 
 
-def test_a_changed_file_is_found_by_verify(fails):
+def test_verify_detects_a_changed_file(fails):
     assert run(["index", "digits", "digits.store"]) == 0
     with open("digits.store/pixels.bin", "r+b") as file:
         file.write(b"\x07")
@@ -203,26 +203,26 @@ def test_an_extra_argument_is_not_suggested_as_second_data(fails, arguments):
     assert "expected --data" not in line
 
 
-def test_memory_that_runs_out_is_told_in_one_line(monkeypatch, capsys):
-    def full(*_):
+def test_running_out_of_memory_is_reported_in_one_line(monkeypatch, capsys):
+    def refuse(*_):
         raise MemoryError
 
-    monkeypatch.setattr("golddiff.store.images.ImageStore.open", full)
+    monkeypatch.setattr("golddiff.store.images.ImageStore.open", refuse)
     assert run(["info", "digits.store"]) == 2
     out, err = capsys.readouterr()
     assert not out
     assert err == "golddiff: memory: not enough for this run; use smaller or fewer images\n"
 
 
-def test_an_interrupt_ends_in_one_line_and_leaves_nothing():
+def test_an_interrupt_prints_one_line_and_leaves_no_files():
     options = ["--n", "4096", "--steps", "1000", "--method", "kamb", "--json", "r.json"]
     process = subprocess.Popen(
         [*PROGRAM, "sample", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a job's may be ignored
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # jobs may ignore SIGINT
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        process.stdout.readline()  # the store is there: imports are over, sampling about to start
+        process.stdout.readline()  # printed after the imports, just before sampling
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
@@ -234,10 +234,10 @@ def test_an_interrupt_ends_in_one_line_and_leaves_nothing():
     assert os.listdir(".") == []
 
 
-def test_a_file_that_ends_too_soon_is_no_interrupt(monkeypatch):
-    def ended(*_):
+def test_an_end_of_file_error_is_not_reported_as_an_interrupt(monkeypatch):
+    def refuse(*_):
         raise EOFError("Ran out of input")
 
-    monkeypatch.setattr("golddiff.store.cache.entries", ended)
+    monkeypatch.setattr("golddiff.store.cache.entries", refuse)
     with pytest.raises(EOFError, match="Ran out"):
         run(["cache"])

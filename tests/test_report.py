@@ -1,4 +1,4 @@
-"""The explain report: one page with everything in it."""
+"""The explain report is one self-contained page."""
 
 import base64
 import io
@@ -21,7 +21,7 @@ def store(make_store, smooth_images):
 
 
 class Page(HTMLParser):
-    """Tags balanced, and every address on the page."""
+    """Checks that tags are balanced; collects tags and addresses."""
 
     EMPTY = frozenset({"meta", "img", "br"})
 
@@ -50,16 +50,16 @@ def write(store, denoiser, path, n=3, **arguments):
 
 
 @pytest.mark.parametrize("make", [Optimal, PCA, lambda s: Kamb(s, 3), lambda s: GoldDiff(PCA(s))])
-def test_a_report_is_one_page_that_asks_for_nothing(store, make, tmp_path):
-    off, text = write(store, make(store), tmp_path / "new folder" / "report.html")
+def test_a_report_is_one_page_without_links_or_scripts(store, make, tmp_path):
+    error, text = write(store, make(store), tmp_path / "new folder" / "report.html")
     page = Page(text)
     assert page.addresses
     assert all(a.startswith("data:image/png;base64,") for a in page.addresses)
     assert not re.search(r"https?:|@import|url\(|<script|<link", text)
     assert "$" not in text
     assert page.tags.count("article") == 3
-    assert off < 1e-4
-    assert f"difference in this run is {off:.2g}" in text
+    assert error < 1e-4
+    assert f"difference in this run is {error:.2g}" in text
     assert "<b>pass</b> (tolerance 0.0001)" in text
     assert [p.name for p in (tmp_path / "new folder").iterdir()] == ["report.html"]
 
@@ -71,13 +71,13 @@ def test_a_report_shows_output_patchwork_nearest_and_sources(store, tmp_path):
         for a in Page(text).addresses
     )
     run = sample(Optimal(store), 1)
-    shown = ((run.images[0].clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
-    assert np.array_equal(pictures[0], shown)
+    output = ((run.images[0].clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+    assert np.array_equal(pictures[0], output)
     rows, distances = run.novelty.nearest.tolist(), run.novelty.distances[:, 0]
     nearest = store.flat[rows[0]].reshape(3, 8, 8).transpose(1, 2, 0)
     assert np.array_equal(pictures[2], nearest)
     assert len(pictures) == 3 + 8
-    # Optimal's result is a training image: all the picture is from the nearest one.
+    # Optimal returns the nearest training image, so all of the picture comes from it.
     assert (
         f"#{rows[0]} (class {rows[0] % 3}): distance {distances[0]:.4f}, novelty 0.00, a copy"
         in text
@@ -87,15 +87,15 @@ def test_a_report_shows_output_patchwork_nearest_and_sources(store, tmp_path):
     assert "<dt>seed</dt><dd>0</dd>" in text
 
 
-def test_weights_that_do_not_give_the_output_fail_in_plain_sight(store, tmp_path):
+def test_the_report_says_fail_if_the_weights_do_not_give_the_output(store, tmp_path):
     denoiser = Optimal(store)
     run = sample(denoiser, 2, attribution=True)
-    off = write_report(replace(run, images=run.images + 0.01), denoiser, tmp_path / "r.html")
-    assert off == pytest.approx(0.01, rel=1e-2)
+    error = write_report(replace(run, images=run.images + 0.01), denoiser, tmp_path / "r.html")
+    assert error == pytest.approx(0.01, rel=1e-2)
     assert "<b>FAIL</b>" in (tmp_path / "r.html").read_text("utf-8")
 
 
-def test_names_are_escaped(make_store, smooth_images, tmp_path):
+def test_class_names_and_settings_are_escaped(make_store, smooth_images, tmp_path):
     store = make_store(smooth_images(20), torch.zeros(20, dtype=torch.int64))
     store.class_names = ["<b>cats</b> & co"]
     _, text = write(store, Optimal(store), tmp_path / "r.html", settings={"labels": "<i>"})
@@ -103,7 +103,7 @@ def test_names_are_escaped(make_store, smooth_images, tmp_path):
     assert "<dd>&lt;i&gt;</dd>" in text
 
 
-def test_latents_are_shown_as_the_images_they_decode_to(make_store, tmp_path):
+def test_latents_are_shown_as_decoded_images(make_store, tmp_path):
     store = make_store(torch.randn(30, 4, 4, 4, generator=torch.Generator().manual_seed(0)))
 
     def to_images(latents):
@@ -118,7 +118,7 @@ def test_latents_are_shown_as_the_images_they_decode_to(make_store, tmp_path):
     Page(text)
 
 
-def test_bad_input_is_named_and_nothing_is_written(store, make_store, tmp_path):
+def test_invalid_arguments_are_named_and_no_file_is_written(store, make_store, tmp_path):
     denoiser = Optimal(store)
     points = Optimal(make_store(torch.randn(9, 2)))
     run = sample(denoiser, 1, attribution=True)

@@ -1,4 +1,4 @@
-"""A store larger than its memory limit: the same results, and pages that are given back."""
+"""A store larger than its memory limit gives the same results and releases its pages."""
 
 import contextlib
 import gc
@@ -32,18 +32,18 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="counts pages in /pro
 
 def resident(path):
     """Bytes of a mapped file that are resident in this process."""
-    count, ours = 0, False
+    count, in_file = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            ours = line.endswith(str(path))
-        elif ours and line.startswith("Rss:"):
+            in_file = line.endswith(str(path))
+        elif in_file and line.startswith("Rss:"):
             count += 1024 * int(line.split()[1])
     return count
 
 
 @contextlib.contextmanager
 def watched(path):
-    """The most bytes of a mapped file that were resident during the block, in a list of one."""
+    """A list of one number: the peak of resident bytes of a mapped file during the block."""
     peak, stop = [0], threading.Event()
 
     def watch():
@@ -61,7 +61,7 @@ def watched(path):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A store of 63 MB of pixels and 4 MB of proxies; its factor is not made when it is built."""
+    """The path of a store with 63 MB of pixels, 4 MB of proxies and no factor."""
     generator = np.random.default_rng(0)
     pixels = generator.integers(0, 256, (13_000, 3, 40, 40), np.uint8)
     return ImageStore.build(pixels, tmp_path_factory.mktemp("large") / "store").path
@@ -69,7 +69,7 @@ def large(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory, smooth_images):
-    """A store of 700 images, and how to open it with next to no memory."""
+    """The path of a store of 700 images."""
     path = tmp_path_factory.mktemp("small") / "store"
     ImageStore.build(smooth_images(700, (3, 16, 16)), path, torch.arange(700) % 3)
     return path
@@ -80,37 +80,37 @@ class TestRows:
         rows=st.lists(st.integers(0, 699), max_size=40),
         limit=st.sampled_from([1.0, 3e6, 1e9]),
     )
-    def test_rows_at_hand_are_the_rows_asked_for(self, small, rows, limit):
+    def test_resident_rows_are_the_requested_rows(self, small, rows, limit):
         store = ImageStore.open(small, memory_limit=limit)
-        wanted = np.array(rows, np.int64)
-        with resident_rows(store.flat, wanted) as (flat, places):
-            assert np.array_equal(flat[places], store.flat[wanted])
+        requested = np.array(rows, np.int64)
+        with resident_rows(store.flat, requested) as (flat, places):
+            assert np.array_equal(flat[places], store.flat[requested])
             assert not flat.flags.writeable
 
-    def test_an_array_in_memory_is_its_own(self):
+    def test_an_array_in_memory_is_returned_as_it_is(self):
         array, rows = np.ones((5, 3)), np.array([4, 1])
         with resident_rows(array, rows) as (flat, places):
             assert flat is array
             assert places is rows
 
-    def test_rows_are_copied_where_the_file_does_not_fit(self, large):
+    def test_rows_of_a_file_above_the_limit_are_copied(self, large):
         store = ImageStore.open(large, memory_limit=20 * MB)
         for rows in (np.arange(100, 200), np.array([5, 12_000])):
             with resident_rows(store.flat, rows) as (flat, _):
                 assert flat is not store.flat
 
-    def test_a_store_that_fits_is_left_to_the_system(self, large):
+    def test_rows_of_a_file_below_the_limit_are_not_copied(self, large):
         store = ImageStore.open(large, memory_limit=100 * MB)
         with resident_rows(store.flat, np.array([5, 12_000])) as (flat, _):
             assert flat is store.flat
 
-    def test_parts_are_all_the_rows_in_order(self):
-        cut = list(parts(np.arange(10), 4))
-        assert [start for start, _ in cut] == [0, 4, 8]
-        assert np.array_equal(np.concatenate([part for _, part in cut]), np.arange(10))
+    def test_parts_hold_all_rows_in_order(self):
+        pieces = list(parts(np.arange(10), 4))
+        assert [start for start, _ in pieces] == [0, 4, 8]
+        assert np.array_equal(np.concatenate([part for _, part in pieces]), np.arange(10))
 
     @pytest.mark.parametrize("limit", [0, -1, float("nan"), True, "2 GB", None])
-    def test_limits_that_are_none(self, small, limit):
+    def test_invalid_limits_are_refused(self, small, limit):
         with pytest.raises(ArgumentError, match="memory_limit: got"):
             ImageStore.open(small, memory_limit=limit)
 
@@ -118,7 +118,7 @@ class TestRows:
 @linux
 class TestResidentMemory:
     @pytest.mark.parametrize("method", ["optimal", "values", "proxies"])
-    def test_a_scan_of_everything_stays_within_the_limit(self, large, method):
+    def test_a_full_scan_stays_within_the_limit(self, large, method):
         limit = 16 * MB
         store = ImageStore.open(large, memory_limit=limit)
         x = store.images([0, 1]) + 30 * torch.randn(2, *store.shape)
@@ -140,7 +140,7 @@ class TestResidentMemory:
             GoldDiff(Optimal(store), PaperSchedule())(x, 3.0)
         assert peak[0] + proxies[0] <= limit
 
-    def test_without_a_limit_below_its_size_all_of_it_stays(self, large):
+    def test_a_file_below_the_limit_stays_resident_until_released(self, large):
         store = ImageStore.open(large)
         Optimal(store)(store.images([0]), 1.0)
         assert resident(large / "pixels.bin") > 60 * MB
@@ -150,9 +150,9 @@ class TestResidentMemory:
 
 
 class TestResults:
-    def test_every_method_gives_the_same_to_the_bit(self, small, queries):
-        one, other = ImageStore.open(small), ImageStore.open(small, memory_limit=1.0)
-        x = queries(one, 0.5, b=2)
+    def test_every_method_gives_bit_identical_output(self, small, queries):
+        store, limited = ImageStore.open(small), ImageStore.open(small, memory_limit=1.0)
+        x = queries(store, 0.5, b=2)
         for make in (
             Optimal,
             PCA,
@@ -160,38 +160,38 @@ class TestResults:
             lambda store: GoldDiff(Optimal(store), PaperSchedule()),
             lambda store: GoldDiff(PCA(store), PaperSchedule(variant="released")),
         ):
-            assert torch.equal(make(one)(x, 0.5), make(other)(x, 0.5))
-            assert torch.equal(make(one)(x, 0.5, 1), make(other)(x, 0.5, 1))
+            assert torch.equal(make(store)(x, 0.5), make(limited)(x, 0.5))
+            assert torch.equal(make(store)(x, 0.5, 1), make(limited)(x, 0.5, 1))
 
     @pytest.mark.parametrize("make", [Optimal, PCA, lambda store: Kamb(store, 3)])
-    def test_so_do_sources(self, small, queries, make):
+    def test_attribution_is_the_same(self, small, queries, make):
         x = queries(ImageStore.open(small), 0.5, b=1)
-        one, other = (
+        attribution, limited = (
             make(ImageStore.open(small, memory_limit=limit)).attribute(x, 0.5, top=3)[0]
             for limit in (1e9, 1.0)
         )
-        assert np.array_equal(one.sources, other.sources)
-        assert torch.equal(one.from_top(), other.from_top())
+        assert np.array_equal(attribution.sources, limited.sources)
+        assert torch.equal(attribution.from_top(), limited.from_top())
 
     def test_the_factor_is_the_same(self, small):
         store = ImageStore.open(small, memory_limit=1.0)
         factor = covariance_factor(store.stored)
         assert np.array_equal(factor.eigenvectors, store.factor().eigenvectors)
 
-    def test_rows_by_class_and_in_any_order(self, small):
-        one, other = ImageStore.open(small), ImageStore.open(small, memory_limit=1.0)
-        assert torch.equal(one.images([699, 3, 3]), other.images([699, 3, 3]))
-        assert torch.equal(one.images(), other.images())
+    def test_images_in_any_order_are_the_same(self, small):
+        store, limited = ImageStore.open(small), ImageStore.open(small, memory_limit=1.0)
+        assert torch.equal(store.images([699, 3, 3]), limited.images([699, 3, 3]))
+        assert torch.equal(store.images(), limited.images())
 
 
 class TestProxies:
-    def test_those_that_do_not_fit_lie_in_a_file_that_nobody_sees(self, small):
-        before = sorted(small.iterdir())
+    def test_proxies_above_the_limit_are_kept_in_an_unlinked_file(self, small):
+        files = sorted(small.iterdir())
         spilled = ImageStore.open(small, memory_limit=1000.0).proxies((3, 8, 8))
         assert np.array_equal(spilled, ImageStore.open(small).proxies((3, 8, 8)))
-        assert sorted(small.iterdir()) == before
+        assert sorted(small.iterdir()) == files
 
-    def test_no_room_for_that_file(self, small, monkeypatch):
+    def test_a_disk_too_full_for_proxies_is_named(self, small, monkeypatch):
         store = ImageStore.open(small, memory_limit=1000.0)
         usage = shutil.disk_usage(small)._replace(free=10)
         monkeypatch.setattr(golddiff.store.proxy.shutil, "disk_usage", lambda path: usage)
@@ -202,21 +202,21 @@ class TestProxies:
         if not Path("/proc/self/fd").is_dir():
             pytest.skip("counts files in /proc/self/fd")
         gc.collect()
-        before = len(list(Path("/proc/self/fd").iterdir()))
+        count = len(list(Path("/proc/self/fd").iterdir()))
         ImageStore.open(small, memory_limit=1000.0).proxies((3, 8, 8))
         gc.collect()
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        assert len(list(Path("/proc/self/fd").iterdir())) == count
 
 
-class TestFactorOfSome:
-    def test_large_images_of_large_sets_only(self):
+class TestFactorOfASample:
+    def test_only_large_sets_of_large_images_are_sampled(self):
         many = np.arange(FACTOR_IMAGES + 1)
         assert len(factor_rows(many, LARGE)) == len(many)
         assert len(factor_rows(many[:-1], LARGE + 1)) == len(many) - 1
         assert len(factor_rows(many, LARGE + 1)) == FACTOR_IMAGES
 
     @given(n=st.integers(1, 50), images=st.integers(1, 60), seed=st.integers(0, 5))
-    def test_rows_are_drawn_once_each_and_again_the_same(self, n, images, seed):
+    def test_rows_are_distinct_and_the_same_for_equal_seeds(self, n, images, seed):
         rows = np.arange(100, 100 + n)
         drawn = factor_rows(rows, 10, images, seed)
         assert len(drawn) == min(n, images)
@@ -224,54 +224,53 @@ class TestFactorOfSome:
         assert np.isin(drawn, rows).all()
         assert np.array_equal(drawn, factor_rows(rows, 10, images, seed))
 
-    def test_a_store_keeps_the_factor_and_of_how_many_images_it_is(self, tmp_path, smooth_images):
+    def test_a_store_saves_the_factor_and_its_number_of_images(self, tmp_path, smooth_images):
         store = ImageStore.build(smooth_images(300, (1, 6, 6)), tmp_path / "store")
         assert store.factor().images == 300
         estimated = store.factors.estimate(np.int64(100), seed=3)
-        again = ImageStore.open(store.path)
-        again.verify()
-        assert again.factor().images == estimated.images == 100
-        assert np.array_equal(again.factor().eigenvectors, estimated.eigenvectors)
+        reopened = ImageStore.open(store.path)
+        reopened.verify()
+        assert reopened.factor().images == estimated.images == 100
+        assert np.array_equal(reopened.factor().eigenvectors, estimated.eigenvectors)
         rows = factor_rows(np.arange(300), 36, 100, seed=3)
-        direct = np.cov(store.images(rows).reshape(100, -1).double().numpy().T)
+        covariance = np.cov(store.images(rows).reshape(100, -1).double().numpy().T)
         rebuilt = (estimated.eigenvectors * estimated.eigenvalues) @ estimated.eigenvectors.T
-        assert np.abs(rebuilt - direct).max() < 1e-6
+        assert np.abs(rebuilt - covariance).max() < 1e-6
         assert store.factors.estimate(1000).images == 300
 
-    def test_the_mark_is_that_of_the_factor_in_use(self, tmp_path, smooth_images):
-        """It was that of the file: masks made of one factor were kept as if of the other."""
+    def test_mark_identifies_the_factor_in_memory_not_in_the_file(self, tmp_path, smooth_images):
         store = ImageStore.build(smooth_images(300, (1, 6, 6)), tmp_path / "store")
         other = ImageStore.open(store.path)
-        before = store.factors.mark()
-        assert store.factors._computed == {}  # mark() computes no factor
+        mark = store.factors.mark()
+        assert store.factors._computed == {}
         store.factor()
         other.factors.estimate(100, seed=3)
-        assert store.factors.mark() == before
-        assert other.factors.mark() != before
+        assert store.factors.mark() == mark
+        assert other.factors.mark() != mark
         assert ImageStore.open(store.path).factors.mark() == other.factors.mark()
 
     @pytest.mark.parametrize("estimated", [None, 20])
-    def test_of_how_many_images_it_is_takes_no_factor(self, tmp_path, smooth_images, estimated):
+    def test_images_of_a_factor_are_counted_without_it(self, tmp_path, smooth_images, estimated):
         store = ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
         if estimated is not None:
             store.factors.estimate(estimated)
-        again = ImageStore.open(store.path)
-        assert again.factors.images == (estimated or 60)
-        assert again.factors._computed == {}
-        assert again.factor().images == again.factors.images
+        reopened = ImageStore.open(store.path)
+        assert reopened.factors.images == (estimated or 60)
+        assert reopened.factors._computed == {}
+        assert reopened.factor().images == reopened.factors.images
 
     @pytest.mark.parametrize(("n", "d", "images"), [(90, 4, 90), (90, 5, 50), (40, 5, 40)])
-    def test_before_there_is_one_it_is_told_too(self, monkeypatch, n, d, images):
+    def test_default_images_is_the_number_that_factor_rows_draws(self, monkeypatch, n, d, images):
         monkeypatch.setattr(statistics, "LARGE", 4)
         monkeypatch.setattr(statistics, "FACTOR_IMAGES", 50)
         assert statistics.default_images(n, d) == images
         assert len(statistics.factor_rows(np.arange(n), d)) == images
 
-    def test_a_store_that_is_not_kept_makes_its_factor(self, tmp_path, smooth_images):
+    def test_a_store_without_other_references_computes_its_factor(self, tmp_path, smooth_images):
         ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
         assert ImageStore.open(tmp_path / "store").factors.estimate(30).images == 30
 
     @pytest.mark.parametrize("images", [1, 0, -5, 2.5, True, "all"])
-    def test_numbers_that_are_none(self, small, images):
+    def test_invalid_numbers_of_images_are_refused(self, small, images):
         with pytest.raises(ArgumentError, match="images: got"):
             ImageStore.open(small).factors.estimate(images)

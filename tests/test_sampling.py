@@ -1,4 +1,4 @@
-"""Samplers follow their equations; a seed fixes the images."""
+"""Samplers follow their equations, and a seed determines the images."""
 
 import itertools
 
@@ -35,7 +35,7 @@ METHODS = {
 }
 
 
-def test_the_paper_s_ten_noise_levels():
+def test_ddim_sigmas_are_the_ten_noise_levels_of_the_paper():
     sigmas = ddim_sigmas(10)
     betas = torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64)
     alphas = torch.cumprod(1 - betas, 0)[torch.arange(900, -1, -100)]
@@ -49,18 +49,18 @@ def test_edm_levels_run_from_80_to_0_002():
 
 
 @pytest.mark.kernels
-def test_ddim_is_its_equation_in_sigma_coordinates(store):
-    """x' = x0 + sigma' (x - x0) / sigma, from sqrt(1 + sigma^2) times unit noise."""
+def test_ddim_follows_its_equation_in_sigma_coordinates(store):
+    """x' = x0 + sigma' (x - x0) / sigma; the first x is sqrt(1 + sigma^2) times unit noise."""
     denoiser = Recorded(Optimal(store))
     run = sample(denoiser, 3, seed=5)
-    follows = run.x_init.double() * (1 + run.sigmas[0] ** 2) ** 0.5
+    expected_x = run.x_init.double() * (1 + run.sigmas[0] ** 2) ** 0.5
     for i, (x, sigma, _, x0) in enumerate(denoiser.calls):
         assert sigma == run.sigmas[i]
         assert (run.trajectory[i] - x0).abs().max() < 1e-6
-        # A step is some ten float32 operations on numbers as large as x, 2^-24 = 6e-8 a rounding.
-        assert (x - follows).abs().max() < 1e-6 * x.abs().max()
+        # About ten float32 operations on numbers as large as x, each rounded by 2^-24 = 6e-8.
+        assert (x - expected_x).abs().max() < 1e-6 * x.abs().max()
         if i + 1 < len(run.sigmas):
-            follows = x0.double() + run.sigmas[i + 1] * (x.double() - x0) / sigma
+            expected_x = x0.double() + run.sigmas[i + 1] * (x.double() - x0) / sigma
     assert torch.equal(run.images, run.trajectory[-1])
 
 
@@ -78,22 +78,22 @@ def test_heun_follows_the_exact_flow_of_a_gaussian(make_store):
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_the_result_of_heun_is_its_last_prediction(store, steps):
-    """An Euler step to 0 gives that, but for rounding of what may be a thousand times as large."""
+    """An Euler step to sigma 0 would give it with rounding errors as large as those of x."""
     denoiser = Recorded(Optimal(store))
     run = sample(denoiser, 4, steps, "heun")
     assert torch.equal(run.images, denoiser.calls[-1][-1])
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.uint8])
-def test_whole_numbers_may_be_numpys(store, kind, tmp_path):
-    """A seed from a generator, or a size from a shape, is one of NumPy's, whose sums may wrap."""
-    two, many = kind(2), kind(200)
-    made = sample(Optimal(store), many, steps=two, seed=two, batch_size=many)
-    made.save(tmp_path / "made.npz")
-    assert torch.equal(made.images, sample(Optimal(store), 200, steps=2, seed=2).images)
-    for bad in (np.bool_(True), kind(0), np.float64(2)):
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+def test_integers_may_be_numpy_scalars(store, dtype, tmp_path):
+    """Sums of NumPy integers may wrap, so they are converted."""
+    two, many = dtype(2), dtype(200)
+    run = sample(Optimal(store), many, steps=two, seed=two, batch_size=many)
+    run.save(tmp_path / "run.npz")
+    assert torch.equal(run.images, sample(Optimal(store), 200, steps=2, seed=2).images)
+    for invalid in (np.bool_(True), dtype(0), np.float64(2)):
         with pytest.raises(golddiff.ArgumentError, match=r"n: got .* expected an integer of 1"):
-            sample(Optimal(store), bad)
+            sample(Optimal(store), invalid)
 
 
 def test_heun_calls_the_denoiser_19_times_in_10_steps(store):
@@ -105,36 +105,36 @@ def test_heun_calls_the_denoiser_19_times_in_10_steps(store):
 @pytest.mark.kernels
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("sampler", ["ddim", "heun"])
-def test_a_seed_fixes_the_images_whatever_the_batch_size(store, name, sampler):
+def test_images_of_a_seed_do_not_depend_on_the_batch_size(store, name, sampler):
     denoiser = METHODS[name](store)
-    one, some, all_ = (
+    batches_of_1, batches_of_5, full_batch = (
         sample(denoiser, 16, 4, sampler, seed=3, batch_size=b).images for b in (1, 5, 16)
     )
-    assert torch.equal(one, all_)
-    assert torch.equal(some, all_)
-    assert (sample(denoiser, 16, 4, sampler, seed=4).images - all_).abs().max() > 0.1
+    assert torch.equal(batches_of_1, full_batch)
+    assert torch.equal(batches_of_5, full_batch)
+    assert (sample(denoiser, 16, 4, sampler, seed=4).images - full_batch).abs().max() > 0.1
 
 
-def test_a_run_does_not_depend_on_torchs_default_type_and_device(store):
-    def made():
-        by_generator = torch.Generator("cpu").manual_seed(3)
+def test_a_run_does_not_depend_on_the_default_dtype_and_device_of_torch(store):
+    def samples():
+        generator = torch.Generator("cpu").manual_seed(3)
         run = sample(Optimal(store), 2, steps=2, seed=3)
-        return [run.images, sample(Optimal(store), 2, steps=2, generator=by_generator).images]
+        return [run.images, sample(Optimal(store), 2, steps=2, generator=generator).images]
 
-    expected = made()
+    expected = samples()
     torch.set_default_dtype(torch.float64)
     try:
-        in_double = made()
+        with_float64 = samples()
     finally:
         torch.set_default_dtype(torch.float32)
     with torch.device("meta"):
-        elsewhere = made()
-    for run, double, other in zip(expected, in_double, elsewhere, strict=True):
-        assert torch.equal(run, double)
-        assert torch.equal(run, other)
+        on_meta = samples()
+    for images, images_float64, images_meta in zip(expected, with_float64, on_meta, strict=True):
+        assert torch.equal(images, images_float64)
+        assert torch.equal(images, images_meta)
 
 
-def test_the_first_images_do_not_depend_on_how_many_are_asked_for(store):
+def test_the_first_images_do_not_depend_on_n(store):
     denoiser = Optimal(store)
     few, many = sample(denoiser, 3, seed=1).images, sample(denoiser, 8, seed=1).images
     assert torch.equal(few, many[:3])
@@ -142,7 +142,7 @@ def test_the_first_images_do_not_depend_on_how_many_are_asked_for(store):
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("images_per_task", [1, 64])
-def test_an_answer_does_not_depend_on_the_chunk_size(store, monkeypatch, images_per_task):
+def test_denoised_images_do_not_depend_on_images_per_task(store, monkeypatch, images_per_task):
     runs = {name: Recorded(METHODS[name](store)) for name in METHODS}
     for denoiser in runs.values():
         sample(denoiser, 4, 5)
@@ -150,12 +150,12 @@ def test_an_answer_does_not_depend_on_the_chunk_size(store, monkeypatch, images_
     monkeypatch.setattr("golddiff.estimators.optimal.Optimal.part_size", images_per_task)
     monkeypatch.setattr("golddiff.kernels.rows.ROWS_PER_TASK", images_per_task)
     for name, denoiser in runs.items():
-        # Averages of values up to 1; sums of 300 in another order, 2^-24 = 6e-8 a rounding, and
-        # exponentials of float32 logits, of which PCA's are rounded anew where the maximum moves.
+        # Means of values up to 1: sums of 300 terms in another order, each rounded by 2^-24 = 6e-8,
+        # and exponentials of float32 logits, which PCA rounds again when the maximum changes.
         assert denoiser.furthest(METHODS[name](store)) < 1e-5
 
 
-def test_labels_choose_the_class_of_each_image(store):
+def test_labels_select_the_class_of_each_image(store):
     images = sample(Optimal(store), 6, labels=[0, 1, 2, 0, 1, 2]).images
     distances = torch.cdist(images.flatten(1), store.images().flatten(1))
     assert store.labels[distances.argmin(1)].tolist() == [0, 1, 2, 0, 1, 2]
@@ -166,13 +166,13 @@ def test_points_and_latents_are_not_clipped(make_store):
     assert (sample(Optimal(make_store(far)), 2).images.abs() > 4).all()
 
 
-def test_no_trajectory_unless_kept(store):
+def test_the_trajectory_is_optional(store):
     run = sample(Optimal(store), 2, steps=4, trajectory=False)
     assert run.trajectory is None
     assert sample(Optimal(store), 2, steps=4).trajectory.shape == (4, 2, 1, 8, 8)
 
 
-def test_a_call_without_a_store_has_no_shape_to_sample():
+def test_a_denoiser_without_a_store_is_refused():
     with pytest.raises(ArgumentError, match=r"denoiser: got function, expected a call .* 'store'"):
         sample(lambda x, sigma, labels=None: x, 2)
 
@@ -203,7 +203,7 @@ def test_a_call_without_a_store_has_no_shape_to_sample():
         ({"start": (torch.zeros(1, 8, 8), 0.5), "sigmas": [1.0]}, "start has noise 0.5"),
     ],
 )
-def test_bad_input_is_named(store, arguments, message):
+def test_invalid_arguments_are_named(store, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         sample(Optimal(store), **{"n": 4, **arguments})
 
@@ -212,7 +212,7 @@ def test_bad_input_is_named(store, arguments, message):
 
 
 @pytest.mark.parametrize("count", [1, 3, 10, 50, 1000])
-def test_ddim_s_noise_levels_and_arithmetic_are_diffusers_to_the_last_bit(store, count):
+def test_ddim_levels_and_steps_are_bit_identical_to_diffusers(store, count):
     scheduler = ddim_scheduler(count, clip=True)
     alphas = [float(scheduler.alphas_cumprod[t]) for t in scheduler.timesteps]
     levels = noise_levels(count, "ddim")
@@ -231,7 +231,7 @@ def test_ddim_s_noise_levels_and_arithmetic_are_diffusers_to_the_last_bit(store,
 
 
 class Guessing:
-    """A denoiser that mixes what it sees with a guess, and so leaves [-1, 1]."""
+    """A denoiser that adds a fixed guess to scaled x; its output leaves [-1, 1]."""
 
     def __init__(self, store, guess):
         self.store, self.guess = store, guess
@@ -241,7 +241,7 @@ class Guessing:
 
 
 @pytest.mark.parametrize("sampler", ["ddim", "heun"])
-def test_the_steps_are_the_run_and_show_what_the_denoiser_saw(store, sampler):
+def test_steps_yield_the_trajectory_of_sample_and_the_input_of_the_denoiser(store, sampler):
     denoiser = Recorded(Optimal(store))
     run = sample(Optimal(store), 3, 6, sampler, seed=2)
     states = list(steps(denoiser, run.x_init, run.sigmas, sampler))
@@ -253,8 +253,8 @@ def test_the_steps_are_the_run_and_show_what_the_denoiser_saw(store, sampler):
     assert all(torch.equal(s.x, x) for s, (x, *_) in zip(states, first, strict=True))
 
 
-def test_small_noise_levels_of_ones_own_keep_their_digits(make_store):
-    """1 - alpha in float32 would be off by 3% at a sigma of 0.001."""
+def test_small_noise_levels_keep_their_precision(make_store):
+    """At sigma 0.001, computing 1 - alpha in float32 would be wrong by 3%."""
     points = make_store(torch.zeros(2, 4))
     x_init = torch.ones(1, 4)
     first, second = steps(Optimal(points), x_init, [0.002, 0.001])
@@ -263,7 +263,7 @@ def test_small_noise_levels_of_ones_own_keep_their_digits(make_store):
 
 @pytest.mark.parametrize("sampler", ["ddim", "heun"])
 @pytest.mark.parametrize("start", [0.05, 0.5, 0.7, 2.0, 5.0])
-def test_levels_from_an_image_begin_at_its_noise_and_fall(sampler, start):
+def test_levels_of_a_run_from_an_image_fall_from_its_noise_level(sampler, start):
     sigmas = noise_levels(10, sampler, start)
     assert sigmas[0] == start
     assert all(a > b > 0 for a, b in itertools.pairwise(sigmas))
@@ -274,7 +274,7 @@ def test_levels_from_an_image_begin_at_its_noise_and_fall(sampler, start):
 
 @pytest.mark.parametrize("sampler", ["ddim", "heun"])
 @pytest.mark.parametrize("start", [0.001, 0.5, 0.7])
-def test_a_run_from_an_image_begins_at_the_image_with_noise(store, sampler, start):
+def test_a_run_from_an_image_starts_at_the_image_plus_noise(store, sampler, start):
     image = torch.full(store.shape, 0.5)
     run = sample(Optimal(store), 2, 5, sampler, seed=3, start=(image, start))
     noise = torch.randn((2, *store.shape), generator=torch.Generator().manual_seed(3))
@@ -285,15 +285,15 @@ def test_a_run_from_an_image_begins_at_the_image_with_noise(store, sampler, star
     assert torch.equal(first.x0, run.trajectory[0])
 
 
-def test_noise_and_levels_of_ones_own(store):
+def test_x_init_sigmas_and_generator_replace_the_seed(store):
     denoiser = Optimal(store)
     run = sample(denoiser, 3, steps=4, seed=8)
     assert torch.equal(sample(denoiser, 3, x_init=run.x_init, sigmas=run.sigmas).images, run.images)
-    drawn = sample(denoiser, 3, steps=4, generator=torch.Generator().manual_seed(8))
-    assert torch.equal(drawn.images, run.images)
+    by_generator = sample(denoiser, 3, steps=4, generator=torch.Generator().manual_seed(8))
+    assert torch.equal(by_generator.images, run.images)
 
 
-def test_a_run_is_a_sequence_of_pictures(store, tmp_path):
+def test_a_run_has_a_length_a_repr_a_grid_and_saves_its_images(store, tmp_path):
     run = sample(GoldDiff(Optimal(store)), 3, steps=2, seed=5)
     assert len(run) == len(list(run)) == len(run.to_pil()) == 3
     assert "GoldDiff(Optimal)" in repr(run)
@@ -314,9 +314,9 @@ def test_a_run_is_a_sequence_of_pictures(store, tmp_path):
         assert np.array_equal(np.asarray(picture), np.asarray(run.to_pil()[1]))
 
 
-def test_a_folder_holds_one_run_and_what_is_not_a_run_s(store, tmp_path):
+def test_saving_to_a_folder_replaces_the_images_of_an_earlier_run_only(store, tmp_path):
     sample(Optimal(store), 6, steps=2).save(tmp_path)
-    (tmp_path / "0003.png").rename(tmp_path / "0009.png")  # not of its number: somebody's copy
+    (tmp_path / "0003.png").rename(tmp_path / "0009.png")  # a renamed copy
     Image.new("L", (4, 4)).save(tmp_path / "0007.png")
     (tmp_path / "0008.png").write_text("no picture")
     sample(Optimal(store), 2, steps=2).save(tmp_path)
@@ -324,14 +324,14 @@ def test_a_folder_holds_one_run_and_what_is_not_a_run_s(store, tmp_path):
     assert names == ["0000", "0001", "0007", "0008", "0009", "grid"]
 
 
-def test_points_are_no_pictures(make_store, tmp_path):
+def test_a_run_of_points_saves_as_npz_but_not_as_a_picture(make_store, tmp_path):
     run = sample(Optimal(make_store(torch.randn(5, 2))), 2, steps=2)
     with pytest.raises(ArgumentError, match="got points of 2 values"):
         run.save(tmp_path / "x.png")
     run.save(tmp_path / "x.npz")
 
 
-def test_progress_is_a_bar_with_the_method_s_name(store, capsys, monkeypatch):
+def test_progress_shows_a_bar_with_the_name_of_the_method(store, capsys, monkeypatch):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     sample(Optimal(store), 2, steps=2, progress=True)
     assert "Optimal" in capsys.readouterr().err
@@ -339,7 +339,7 @@ def test_progress_is_a_bar_with_the_method_s_name(store, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-def test_an_unknown_sampler_is_named_wherever_it_is_asked_for(store):
+def test_every_function_names_an_unknown_sampler(store):
     noise = torch.zeros(1, *store.shape)
     for call in (
         lambda: noise_levels(10, "euler"),
@@ -364,8 +364,8 @@ LEVELS = [
 ]
 
 
-def test_noise_levels_and_their_seeds_are_the_same_on_every_processor():
-    """Written down from one; torch's own linspace differs in the last digits elsewhere."""
+def test_noise_levels_and_their_bits_are_the_same_on_every_processor():
+    """The last digits of torch.linspace differ between processors."""
     levels = ddim_sigmas(10)
     assert [level.hex() for level in levels] == LEVELS
     for level in levels:

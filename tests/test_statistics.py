@@ -1,4 +1,4 @@
-"""The covariance's factor: exact moments, from any number of images and values."""
+"""The factor of a covariance is exact for any number of images and values."""
 
 import numpy as np
 import pytest
@@ -12,24 +12,24 @@ from golddiff.store.statistics import covariance_factor, moments
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks and chunks that a few values and images fill several times, raggedly."""
+    """Blocks and chunks so small that few values and images need several, the last partial."""
     monkeypatch.setattr(statistics, "SIDE", 5)
     monkeypatch.setattr(statistics, "CHUNK", 7)
 
 
-def rebuilt(factor):
+def covariance_of(factor):
     return (factor.eigenvectors * factor.eigenvalues) @ factor.eigenvectors.T
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize(("n", "d"), [(40, 13), (40, 1), (14, 13), (13, 13), (5, 13), (2, 3)])
 @pytest.mark.usefixtures("small_blocks")
-def test_block_by_block_it_is_the_unbiased_covariance(n, d, dtype):
+def test_the_factor_computed_in_blocks_is_the_unbiased_covariance(n, d, dtype):
     flat = np.random.default_rng(n).integers(0, 256, (n, d)).astype(dtype)
     factor = covariance_factor(Stored(flat, 1 / 127.5, -1.0))
     images = flat.astype(np.float64) / 127.5 - 1
     assert np.abs(factor.mean - images.mean(0)).max() < 1e-12
-    assert np.abs(rebuilt(factor) - np.atleast_2d(np.cov(images.T))).max() < 1e-12
+    assert np.abs(covariance_of(factor) - np.atleast_2d(np.cov(images.T))).max() < 1e-12
     assert np.all(np.diff(factor.eigenvalues) <= 0)
     assert factor.eigenvalues.min() > 0
     gram = factor.eigenvectors.T @ factor.eigenvectors
@@ -50,35 +50,35 @@ def test_moments_of_parts_add_up(dtype, cuts):
     factor = merged.factor(1 / 127.5, -1.0)
     assert factor.images == 40
     assert np.abs(factor.mean - whole.mean).max() < 1e-12
-    assert np.abs(rebuilt(factor) - rebuilt(whole)).max() < 1e-12
+    assert np.abs(covariance_of(factor) - covariance_of(whole)).max() < 1e-12
 
 
-def test_moments_of_nothing_have_no_factor():
+def test_moments_of_no_images_have_no_factor():
     with pytest.raises(ZeroDivisionError):
         moments(np.empty((0, 3), np.uint8)).factor(1 / 127.5, -1.0)
 
 
 @pytest.mark.parametrize("n", [1, 30])
-def test_images_that_do_not_vary_have_no_directions(n):
+def test_the_factor_of_constant_images_has_no_eigenvectors(n):
     factor = covariance_factor(Stored(np.full((n, 6), 200, np.uint8), 1 / 127.5, -1.0))
     assert factor.eigenvectors.shape == (6, 0)
     assert np.array_equal(factor.wiener_matrix(1.0), np.zeros((6, 6)))
 
 
 @given(st.integers(1, 23), st.floats(1e-3, 1e2), st.sampled_from([1, 4, 512]))
-def test_the_wiener_matrix_is_symmetric_and_as_defined(d, sigma, side):
+def test_the_wiener_matrix_is_symmetric_and_follows_its_definition(d, sigma, side):
     generator = np.random.default_rng(d)
     flat = generator.integers(0, 256, (d + 3, d)).astype(np.uint8)
     factor = covariance_factor(Stored(flat, 1 / 127.5, -1.0))
     covariance = np.atleast_2d(np.cov((flat / 127.5 - 1).T))
-    direct = covariance @ np.linalg.inv(covariance + sigma**2 * np.eye(d))
-    before, statistics.SIDE = statistics.SIDE, side
+    expected = covariance @ np.linalg.inv(covariance + sigma**2 * np.eye(d))
+    default_side, statistics.SIDE = statistics.SIDE, side
     try:
         matrix = factor.wiener_matrix(sigma)
-        rough = factor.wiener_matrix(sigma, np.float32)
+        matrix_float32 = factor.wiener_matrix(sigma, np.float32)
     finally:
-        statistics.SIDE = before
+        statistics.SIDE = default_side
     assert np.array_equal(matrix, matrix.T)
-    assert np.abs(matrix - direct).max() < 1e-7
-    assert rough.dtype == np.float32
-    assert np.abs(rough - matrix).max() < 1e-5
+    assert np.abs(matrix - expected).max() < 1e-7
+    assert matrix_float32.dtype == np.float32
+    assert np.abs(matrix_float32 - matrix).max() < 1e-5

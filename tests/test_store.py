@@ -1,4 +1,4 @@
-"""The store keeps what it was given, and refuses what it cannot trust."""
+"""A store returns its images exactly, and refuses damaged files."""
 
 import errno
 import json
@@ -28,25 +28,25 @@ def store(tmp_path, pixels):
 
 
 class TestContents:
-    def test_pixels_come_back_exactly(self, store, pixels):
+    def test_stored_pixels_are_exact(self, store, pixels):
         assert torch.allclose(store.images(), pixels.float() / 127.5 - 1, atol=1e-7)
         assert np.array_equal(store.flat, pixels.reshape(40, -1).numpy())
         assert (store.n, store.shape, store.d, len(store)) == (40, (3, 8, 8), 192, 40)
         assert torch.equal(store.labels, torch.arange(40) % 4)
 
-    def test_floats_stay_the_floats_they_were(self, make_store):
+    def test_stored_floats_are_exact(self, make_store):
         latents = torch.randn(9, 4, 3, 3) * 5
         assert torch.equal(make_store(latents).images(), latents)
 
     @pytest.mark.parametrize(
         "rows", [[3, 1, 1], torch.tensor([0]), slice(5, 20, 3), 7, np.arange(4)]
     )
-    def test_rows_come_in_the_order_asked_for(self, store, rows):
+    def test_images_come_in_the_order_of_the_rows(self, store, rows):
         listed = [rows] if isinstance(rows, int) else rows
         assert torch.equal(store.images(rows), store.images()[listed])
 
     @pytest.mark.parametrize("rows", [[40], [-1], [0.5]])
-    def test_rows_that_are_not_there(self, store, rows):
+    def test_rows_out_of_range_are_refused(self, store, rows):
         with pytest.raises(ArgumentError, match="indices: got"):
             store.images(rows)
 
@@ -64,31 +64,29 @@ class TestContents:
         assert np.abs(rebuilt - np.cov(images.T)).max() < 1e-12
         assert np.abs(factor.mean - images.mean(0)).max() < 1e-12
 
-    def test_proxies_are_averages_of_blocks(self, store):
+    def test_proxies_are_means_of_blocks(self, store):
         blocks = store.images().reshape(40, 3, 2, 4, 2, 4).mean((3, 5)).reshape(40, -1)
         assert np.abs(store.proxies((3, 2, 2)) - blocks.numpy()).max() < 1e-6
 
-    def test_norms_and_radius(self, store):
+    def test_norms_are_euclidean_and_the_radius_is_the_largest(self, store):
         norms = store.images().flatten(1).norm(dim=1)
         assert np.abs(store.norms - norms.numpy()).max() < 1e-4
         assert store.radius == pytest.approx(float(norms.max()), rel=1e-6)
 
-    def test_the_covariance_of_large_images_is_made_when_first_asked_for(
-        self, tmp_path, monkeypatch
-    ):
+    def test_the_covariance_of_large_images_is_computed_at_first_use(self, tmp_path, monkeypatch):
         monkeypatch.setattr(golddiff.store.build, "FACTOR_AT_BUILD", 10)
         images = torch.randint(0, 256, (50, 1, 5, 5), dtype=torch.uint8)
-        late = ImageStore.build(images, tmp_path / "late")
-        assert not (late.path / "factor.safetensors").exists()
-        eigenvalues = late.factor().eigenvalues
-        again = ImageStore.open(late.path)
-        again.verify()
-        assert np.array_equal(again.factor().eigenvalues, eigenvalues)
+        store = ImageStore.build(images, tmp_path / "late")
+        assert not (store.path / "factor.safetensors").exists()
+        eigenvalues = store.factor().eigenvalues
+        reopened = ImageStore.open(store.path)
+        reopened.verify()
+        assert np.array_equal(reopened.factor().eigenvalues, eigenvalues)
 
 
 class TestDamage:
     @pytest.mark.parametrize("name", ["pixels.bin", "labels.bin", "proxies.bin", "norms.bin"])
-    def test_a_truncated_file_is_named_when_opening(self, store, name):
+    def test_open_names_a_truncated_file(self, store, name):
         path = store.path / name
         os.truncate(path, path.stat().st_size - 1)
         with pytest.raises(StoreError, match=f"{name} has .* bytes, expected"):
@@ -97,7 +95,7 @@ class TestDamage:
     @pytest.mark.parametrize(
         "name", ["pixels.bin", "labels.bin", "proxies.bin", "norms.bin", "factor.safetensors"]
     )
-    def test_a_flipped_byte_is_named_by_verify(self, store, name):
+    def test_verify_names_a_file_with_a_flipped_bit(self, store, name):
         store.verify()
         path = store.path / name
         data = bytearray(path.read_bytes())
@@ -106,7 +104,7 @@ class TestDamage:
         with pytest.raises(StoreError, match=f"{name} does not match its checksum"):
             ImageStore.open(store.path).verify()
 
-    def test_a_flipped_byte_anywhere_in_the_manifest_is_refused_when_opening(self, store):
+    def test_open_refuses_a_manifest_with_a_flipped_bit(self, store):
         path = store.path / "manifest.json"
         original = path.read_bytes()
         for position in range(0, len(original) - 1, 7):
@@ -117,16 +115,16 @@ class TestDamage:
                 opened = ImageStore.open(store.path)
             except StoreError:
                 continue
-            # only white space may change unnoticed
+            # A change of white space passes.
             assert json.loads(data) == json.loads(original), position
             assert opened.n == 40
 
-    def test_a_missing_file_is_named(self, store):
+    def test_open_names_a_missing_file(self, store):
         (store.path / "norms.bin").unlink()
         with pytest.raises(StoreError, match=r"norms.bin is missing"):
             ImageStore.open(store.path)
 
-    def test_another_format_version_says_which(self, store):
+    def test_open_names_an_unsupported_format_version(self, store):
         path = store.path / "manifest.json"
         body = json.loads(path.read_text())
         body["version"] = 99
@@ -134,7 +132,7 @@ class TestDamage:
         with pytest.raises(StoreError, match="format version 99, this golddiff reads version 1"):
             ImageStore.open(store.path)
 
-    def test_a_folder_that_is_no_store(self, tmp_path):
+    def test_open_refuses_a_folder_that_is_not_a_store(self, tmp_path):
         with pytest.raises(StoreError, match="does not exist"):
             ImageStore.open(tmp_path / "nothing")
         with pytest.raises(StoreError, match=r"holds no manifest.json"):
@@ -144,14 +142,14 @@ class TestDamage:
             ImageStore.open(tmp_path)
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00", "[" * 100_000])
-    def test_a_manifest_that_is_no_json_object(self, store, text):
+    def test_open_refuses_a_manifest_that_is_not_a_json_object(self, store, text):
         (store.path / "manifest.json").write_text(text)
         with pytest.raises(StoreError):
             ImageStore.open(store.path)
 
 
 class FailingSource:
-    """Some batches, then an error; without one the process is killed."""
+    """Yields three batches, then raises the error, or kills the process if it is None."""
 
     def __init__(self, error=None):
         self.error = error
@@ -176,7 +174,7 @@ class TestBuilding:
             (OSError(errno.EACCES, "denied"), StoreError),
         ],
     )
-    def test_a_build_that_fails_leaves_nothing(self, tmp_path, error, raised):
+    def test_a_failed_build_leaves_no_files(self, tmp_path, error, raised):
         with pytest.raises(raised):
             golddiff.store.build.build(
                 FailingSource(error), tmp_path / "s", overwrite=False, progress=False
@@ -193,7 +191,7 @@ class TestBuilding:
         assert kept.n == 40
         assert [p.name for p in store.path.parent.iterdir()] == ["store"]
 
-    def test_a_killed_build_leaves_nothing_that_opens_and_the_next_is_whole(self, tmp_path):
+    def test_a_killed_build_leaves_no_store_and_the_next_build_succeeds(self, tmp_path):
         context = multiprocessing.get_context("spawn")
         process = context.Process(
             target=golddiff.store.build.build,
@@ -213,7 +211,7 @@ class TestBuilding:
         ImageStore.build(np.ones((5, 4, 4), np.uint8), tmp_path / "s").verify()
         assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
-    def test_what_is_there_is_not_overwritten_unasked(self, store, pixels, tmp_path):
+    def test_build_overwrites_only_stores_and_only_if_asked(self, store, pixels, tmp_path):
         with pytest.raises(ArgumentError, match="exists already"):
             ImageStore.build(pixels, store.path)
         rebuilt = ImageStore.build(pixels[:5], store.path, overwrite=True)
@@ -222,13 +220,13 @@ class TestBuilding:
         with pytest.raises(ArgumentError, match="not a golddiff store"):
             ImageStore.build(pixels, tmp_path / "photos", overwrite=True)
 
-    def test_a_disk_that_cannot_hold_it_is_refused_first(self, tmp_path, pixels, monkeypatch):
+    def test_a_build_that_does_not_fit_on_the_disk_is_refused(self, tmp_path, pixels, monkeypatch):
         usage = shutil.disk_usage(tmp_path)._replace(free=1000)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
         with pytest.raises(StoreError, match=r"needs about .* kB, and the disk has 1.0 kB free"):
             ImageStore.build(pixels, tmp_path / "s")
 
-    def test_a_covariance_that_cannot_be_saved_is_still_used(self, tmp_path, monkeypatch):
+    def test_a_covariance_that_cannot_be_saved_is_still_returned(self, tmp_path, monkeypatch):
         monkeypatch.setattr(golddiff.store.build, "FACTOR_AT_BUILD", 1)
         store = ImageStore.build(torch.rand(20, 3), tmp_path / "s")
 
@@ -240,7 +238,7 @@ class TestBuilding:
         assert not (store.path / "factor.safetensors").exists()
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-    def test_a_folder_that_cannot_be_written(self, tmp_path, pixels):
+    def test_a_build_in_an_unwritable_folder_is_refused(self, tmp_path, pixels):
         tmp_path.chmod(0o500)
         with pytest.raises(StoreError, match="cannot write"):
             ImageStore.build(pixels, tmp_path / "s")

@@ -1,4 +1,4 @@
-"""Theorem 1: the bounds are never below the error, whatever the data."""
+"""The bounds of Theorem 1 are never below the truncation error."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def posteriors(draw):
 
 
 def truncation_error(logits, values, k):
-    """How far the two means are apart, each as the equation has it, in extended precision."""
+    """Distance between the exact and the truncated mean, computed in extended precision."""
     order = np.argsort(-logits, kind="stable")
     weights = np.exp((logits - logits.max()).astype(np.longdouble))
     kept = order[:k]
@@ -38,22 +38,22 @@ def test_the_bound_is_never_below_the_error(posterior):
     radius = float(np.linalg.norm(values, axis=1).max())
     error = truncation_error(logits, values, k)
     tail, bound = tail_bound(logits, k, radius), truncation_bound(logits, k, radius)
-    assert error <= tail * (1 + 1e-12) + 1e-14 * radius  # the rounding of the two means
+    assert error <= tail * (1 + 1e-12) + 1e-14 * radius  # rounding of both means
     assert tail <= bound * (1 + 1e-12)
 
 
-def test_the_tail_bound_is_reached_by_opposite_images():
+def test_the_tail_bound_is_attained_by_two_opposite_images():
     logits, values = np.array([0.0, -1.0]), np.array([[1.0, 0.0], [-1.0, 0.0]])
     assert truncation_error(logits, values, 1) == pytest.approx(tail_bound(logits, 1, 1.0))
 
 
-def test_the_bound_is_the_papers_formula():
+def test_the_bound_is_the_formula_of_the_paper():
     logits = np.array([-3.0, 0.5, -1.0, 2.0])
     assert truncation_bound(logits, 2, 1.5) == pytest.approx(2 * 1.5 * 2 * np.exp(-3.0))
 
 
 @given(posteriors())
-def test_a_constant_added_to_all_logits_changes_nothing(posterior):
+def test_the_bound_is_invariant_to_a_constant_added_to_all_logits(posterior):
     logits, _, k = posterior
     assert truncation_bound(logits + 8.0, k, 1.0) == pytest.approx(
         truncation_bound(logits, k, 1.0), rel=1e-9, abs=1e-300
@@ -61,14 +61,14 @@ def test_a_constant_added_to_all_logits_changes_nothing(posterior):
 
 
 @given(posteriors())
-def test_all_images_have_no_bound_and_more_images_no_larger_one(posterior):
+def test_the_bound_does_not_increase_with_k_and_is_0_for_all_images(posterior):
     logits, _, k = posterior
     assert truncation_bound(logits, len(logits), 1.0) == 0
     assume(k < len(logits))
     assert truncation_bound(logits, k + 1, 1.0) <= truncation_bound(logits, k, 1.0)
 
 
-def test_bad_input():
+def test_invalid_arguments_are_named():
     with pytest.raises(ArgumentError, match="k: got 3, expected an integer from 1 to 2"):
         truncation_bound([0.0, 1.0], 3, 1.0)
     with pytest.raises(ArgumentError, match="radius: got -1"):
