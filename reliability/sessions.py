@@ -1,7 +1,7 @@
-"""``python -m reliability.sessions``: a studio under many sessions, hostile requests among them.
+"""``python -m reliability.sessions``: a studio under many sessions and hostile requests.
 
-Each session generates, draws and sends what no page would send, over and over. What must hold:
-every request is answered, the server neither ends nor fails, and its memory stays below a limit.
+Each session repeats runs of the page and requests that no page sends. The studio must answer every
+request, keep running, and stay below a memory limit.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from typing import Any
 
 from golddiff_lab.tables import markdown_table
 
-ANSWER = 120.0  # seconds that an answer may take, with so many asking
-LIMIT = 2_000_000_000  # bytes resident
+TIMEOUT = 120.0  # seconds for an answer, under full load
+LIMIT = 2_000_000_000  # resident bytes
 JSON = {"content-type": "application/json"}
 FORM = {"content-type": "multipart/form-data; boundary=b"}
 
 
 class Page:
-    """One session with a studio, as its page has one, and as a stranger's program would.
+    """A session with a studio that sends requests of its page and of hostile programs.
 
     Args:
-        port: of the studio, on this machine.
-        rng: decides what is sent.
+        port: port of the studio on 127.0.0.1.
+        rng: chooses the contents of requests.
     """
 
     def __init__(self, port: int, rng: random.Random) -> None:
@@ -48,8 +48,8 @@ class Page:
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """Status and body of an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER)
+        """Send a request; return the status and body of the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
         try:
             connection.request(method, path, body or None, headers or {})
             answer = connection.getresponse()
@@ -58,28 +58,28 @@ class Page:
             connection.close()
 
     def call(self, name: str, **changes: Any) -> str:
-        """Have the page's function called with what its controls show but for some, by label."""
+        """Call a page function with the values of its controls, ``changes`` given by label."""
         call = self.calls[name]
         values = []
-        for place in call["inputs"]:
-            props = self.parts[place]["props"]
+        for component in call["inputs"]:
+            props = self.parts[component]["props"]
             values.append(changes.get(props.get("label") or "", props.get("value")))
-        return self._joined({"data": values, "fn_index": call["id"]})
+        return self._queue({"data": values, "fn_index": call["id"]})
 
-    def _joined(self, body: dict[str, Any]) -> str:
+    def _queue(self, body: dict[str, Any]) -> str:
         text = json.dumps({**body, "session_hash": self.hash}).encode()
         status, _ = self.ask("POST", "/gradio_api/queue/join", text, JSON)
         if status != 200:
             return f"HTTP {status}"
         path = f"/gradio_api/queue/data?session_hash={self.hash}"
         lines = self.ask("GET", path)[1].decode("utf-8", "replace").splitlines()
-        ended = [json.loads(line[5:]) for line in lines if '"process_completed"' in line]
-        if not ended:
+        ends = [json.loads(line[5:]) for line in lines if '"process_completed"' in line]
+        if not ends:
             return "no end"
-        return "done" if ended[-1].get("success") else "told"
+        return "done" if ends[-1].get("success") else "told"
 
     def status(self, *request: Any) -> str:
-        """The status of an answer, in words."""
+        """Send a request; return 'HTTP' and the status of the answer."""
         return f"HTTP {self.ask(*request)[0]}"
 
 
@@ -91,80 +91,80 @@ def generate(page: Page) -> str:
 
 
 def training_image(page: Page) -> str:
-    """An image of the store as the start."""
+    """A run that starts at a training image."""
     return page.call("training_image", **{"Number in the store": page.rng.randrange(1797)})
 
 
 def absurd_settings(page: Page) -> str:
-    """Numbers that no control gives."""
+    """A run with a value that no control allows."""
     odd = page.rng.choice((10**9, -1, 1e308, "x", None, [1] * 1000, {"a": 1}, 2**70))
     return page.call("generate", **{page.rng.choice(("Steps", "Images", "Seed", "Methods")): odd})
 
 
 def drawing_bomb(page: Page) -> str:
-    """A PNG of 20 kB that would be 10 GB of pixels, as a drawing."""
+    """A drawing whose PNG of 2 kB declares 10 GB of pixels."""
     side = 50_000
     rows = zlib.compress(bytes(2_000_000), 9)
     head = struct.pack(">IIBBBBB", side, side, 8, 6, 0, 0, 0)
     data = b"\x89PNG\r\n\x1a\n"
     for kind, body in ((b"IHDR", head), (b"IDAT", rows), (b"IEND", b"")):
-        sealed = struct.pack(">I", zlib.crc32(kind + body))
-        data += struct.pack(">I", len(body)) + kind + body + sealed
+        crc = struct.pack(">I", zlib.crc32(kind + body))
+        data += struct.pack(">I", len(body)) + kind + body + crc
     url = "data:image/png;base64," + base64.b64encode(data).decode()
-    return page._joined({"data": ["digits", url], "fn_index": page.calls["draw"]["id"]})
+    return page._queue({"data": ["digits", url], "fn_index": page.calls["draw"]["id"]})
 
 
 def postscript(page: Page) -> str:
-    """A program, as a drawing."""
+    """A PostScript program as a drawing."""
     url = "data:image/png;base64," + base64.b64encode(b"%!PS-Adobe-3.0 EPSF-3.0\n").decode()
-    return page._joined({"data": ["digits", url], "fn_index": page.calls["draw"]["id"]})
+    return page._queue({"data": ["digits", url], "fn_index": page.calls["draw"]["id"]})
 
 
 def file_of_the_machine(page: Page) -> str:
-    """A file that was never uploaded, as an upload."""
+    """An upload that names a file of the machine."""
     file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
-    return page._joined({"data": ["digits", file], "fn_index": page.calls["upload"]["id"]})
+    return page._queue({"data": ["digits", file], "fn_index": page.calls["upload"]["id"]})
 
 
 def large_upload(page: Page) -> str:
-    """As much as an upload may have, and it is no image."""
+    """An upload just below the size limit that is not an image."""
     head = b'--b\r\nContent-Disposition: form-data; name="files"; filename="x"\r\n\r\n'
     return page.status("POST", "/gradio_api/upload", head + bytes(70_000_000) + b"\r\n--b--", FORM)
 
 
 def too_large_upload(page: Page) -> str:
-    """A length beyond what is taken; nothing of it is sent."""
+    """An upload that declares a size above the limit; its body is not sent."""
     headers = {**FORM, "content-length": "9000000000"}
     return page.status("POST", "/gradio_api/upload", b"", headers)
 
 
 def foreign_form(page: Page) -> str:
-    """What a page elsewhere can have a browser send."""
+    """A form that a page of another origin can make a browser send."""
     path = page.rng.choice(("upload", "component_server", "queue/join"))
     headers = {**FORM, "origin": "https://evil.example"}
     return page.status("POST", f"/gradio_api/{path}", b"--b--", headers)
 
 
 def foreign_host(page: Page) -> str:
-    """A name that was pointed at this machine."""
+    """A request for another host name, as in DNS rebinding."""
     return page.status("GET", "/", b"", {"host": "studio.example"})
 
 
 def stray_path(page: Page) -> str:
-    """Files that are not the studio's."""
+    """A request for a file outside the studio."""
     path = page.rng.choice(("file=/etc/passwd", "file=../../etc/passwd", "stream/x/y/z", "%00"))
     return page.status("GET", f"/gradio_api/{path}")
 
 
 def broken_request(page: Page) -> str:
-    """JSON that is none, or that asks for what is not there."""
+    """Invalid JSON, or JSON that calls a missing function."""
     body = page.rng.choice((b"{", b"[" * 100_000, b'{"fn_index": 9999, "data": []}', b"\xff\xfe"))
     return page.status("POST", "/gradio_api/queue/join", body, JSON)
 
 
 def slow_request(page: Page) -> str:
-    """A request that begins and does not go on."""
-    with socket.create_connection(("127.0.0.1", page.port), timeout=ANSWER) as line:
+    """A request whose headers never end."""
+    with socket.create_connection(("127.0.0.1", page.port), timeout=TIMEOUT) as line:
         line.sendall(b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         time.sleep(2)
     return "left"
@@ -178,13 +178,13 @@ HOSTILE: tuple[Callable[[Page], str], ...] = (
 
 
 class Load:
-    """All sessions, and what came of their requests.
+    """Concurrent sessions and counts of the outcomes of their requests.
 
     Args:
-        port: of the studio.
-        sessions: how many at once.
-        hostile: share of the requests that no page would send.
-        seed: of what is sent.
+        port: port of the studio.
+        sessions: number of concurrent sessions.
+        hostile: share of hostile requests.
+        seed: seed of the requests.
     """
 
     def __init__(self, port: int, sessions: int, hostile: float, seed: int) -> None:
@@ -201,12 +201,12 @@ class Load:
         self._end = 0.0
 
     def run(self, seconds: float) -> None:
-        """Ask for so long, and wait for the last answers."""
+        """Send requests for ``seconds``, then wait for the last answers."""
         self._end = time.monotonic() + seconds
         for thread in self._threads:
             thread.start()
         for thread in self._threads:
-            thread.join(seconds + 2 * ANSWER)
+            thread.join(seconds + 2 * TIMEOUT)
 
     def _session(self, rng: random.Random) -> None:
         page: Page | None = None
@@ -217,7 +217,7 @@ class Load:
                 page = page or Page(self.port, rng)
                 outcome = kind(page)
             except (BrokenPipeError, ConnectionResetError):
-                outcome = "cut off"  # an answer before all was sent
+                outcome = "cut off"  # the studio answered before the request ended
             except (OSError, http.client.HTTPException, ValueError) as error:
                 outcome = f"no answer ({type(error).__name__})"
             with self._lock:
@@ -226,7 +226,7 @@ class Load:
                 self.slowest[kind.__name__] = max(taken, self.slowest.get(kind.__name__, 0.0))
 
     def failures(self) -> dict[str, int]:
-        """Requests without an answer, failed by the server, or plain ones that were not done."""
+        """Counts of unanswered requests, server errors, and plain requests that were not done."""
         plain = {kind.__name__ for kind in PLAIN}
         return {
             f"{kind}: {outcome}": count
@@ -237,18 +237,18 @@ class Load:
 
 
 def peak_bytes(process: int) -> int:
-    """The most memory that a process has had resident."""
+    """The peak of resident memory of a process."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def started(port: int, log: Path) -> subprocess.Popen[bytes]:
-    """A studio over the built-in digits that answers; what it says goes into a file."""
-    with log.open("wb") as said:
+    """Start a studio over the built-in digits, logging to a file; return it once it answers."""
+    with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "golddiff", "studio", "--no-browser", "--port", str(port),
              "--data", "digits"],
-            stdout=said, stderr=subprocess.STDOUT,
+            stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline and process.poll() is None:
@@ -262,43 +262,43 @@ def started(port: int, log: Path) -> subprocess.Popen[bytes]:
 
 
 def main() -> int:
-    """Arguments: how many sessions, how long. 1: something went unanswered or took too much."""
+    """Run the check; return 1 if it finds failures or too much memory."""
     parser = argparse.ArgumentParser(prog="python -m reliability.sessions", description=__doc__)
     parser.add_argument("--sessions", type=int, default=30)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--hostile", type=float, default=0.3, help="share of the requests")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("sessions.json"))
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = started(port, asked.out.with_suffix(".log"))
+    process = started(port, args.out.with_suffix(".log"))
     try:
         before = peak_bytes(process.pid)
-        load = Load(port, asked.sessions, asked.hostile, asked.seed)
-        load.run(60 * asked.minutes)
+        load = Load(port, args.sessions, args.hostile, args.seed)
+        load.run(60 * args.minutes)
         peak, ended = peak_bytes(process.pid), process.poll()
         answers = Page(port, random.Random(1)).status("GET", "/") == "HTTP 200"
     finally:
         process.terminate()
         process.wait(60)
     failures = load.failures()
-    told = {
-        "sessions": asked.sessions, "minutes": asked.minutes, "bytes_before": before,
+    summary = {
+        "sessions": args.sessions, "minutes": args.minutes, "bytes_before": before,
         "bytes_peak": peak, "answers_afterwards": answers and ended is None, "failures": failures,
         "outcomes": {f"{k}: {o}": count for (k, o), count in sorted(load.outcomes.items())},
         "slowest_seconds": load.slowest,
     }  # fmt: skip
-    asked.out.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+    args.out.write_text(json.dumps(summary, indent=1) + "\n", "utf-8")
     rows = []
     for kind in dict.fromkeys(kind.__name__ for kind in (*PLAIN, *HOSTILE)):
-        each = [f"{count:,} {o}" for (k, o), count in sorted(load.outcomes.items()) if k == kind]
-        rows.append([kind, ", ".join(each), f"{load.slowest.get(kind, 0.0):.1f} s"])
+        counts = [f"{count:,} {o}" for (k, o), count in sorted(load.outcomes.items()) if k == kind]
+        rows.append([kind, ", ".join(counts), f"{load.slowest.get(kind, 0.0):.1f} s"])
     print("\n".join(markdown_table(["request", "answers", "slowest"], rows, left=2)))
     print(f"{sum(load.outcomes.values()):,} requests; resident at most {peak / 1e9:.2f} GB "
           f"({before / 1e9:.2f} before); {sum(failures.values())} failures")  # fmt: skip
-    return 1 if failures or peak > LIMIT or not told["answers_afterwards"] else 0
+    return 1 if failures or peak > LIMIT or not summary["answers_afterwards"] else 0
 
 
 if __name__ == "__main__":

@@ -142,18 +142,18 @@ def test_sources_of_kamb_are_images_and_positions(colour, queries, boundary):
     sigma, size, (row, column) = 0.7, 3, (4, 2)
     x, images = queries(colour, sigma, 1), float64_images(colour).reshape(-1, 3, 8, 8)
     (attribution,) = Kamb(colour, size, boundary).attribute(x, sigma, top=6)
+    rows, columns = (compared(u, 8, size, boundary) for u in (row, column))
     query = framed_by(1, x[0].double().numpy(), boundary)[:, row : row + 3, column : column + 3]
     logits = np.array(
         [
             [
                 -((query - frame[:, r : r + 3, c : c + 3]) ** 2).sum() / (2 * sigma**2)
-                for r in compared(row, 8, size, boundary)
-                for c in compared(column, 8, size, boundary)
+                for r in rows
+                for c in columns
             ]
             for frame in (framed_by(1, image, boundary) for image in images)
         ]
     )
-    rows, columns = (compared(u, 8, size, boundary) for u in (row, column))
     positions = [r * 8 + c for r in rows for c in columns]
     weights = np.exp(logits - logits.max())
     weights /= weights.sum()

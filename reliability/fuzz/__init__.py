@@ -1,1 +1,1 @@
-"""Every reader of files under damaged and hostile input: ``python -m reliability.fuzz``."""
+"""All file readers on damaged and hostile input: ``python -m reliability.fuzz``."""

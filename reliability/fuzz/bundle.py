@@ -1,4 +1,4 @@
-"""Several files as one input."""
+"""Bundles: several files as one input."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from reliability.fuzz.watch import unwatched
 
-# A file that begins with this is put elsewhere, and a symbolic link to it in its place.
+# A file that begins with this is written elsewhere and replaced by a symbolic link.
 LINK = b"\0link to: "
 
 
 def bundle(files: dict[str, bytes]) -> bytes:
-    """Names and contents, as text that any seed can be kept in."""
+    """Pack files, given by name, as JSON with their contents in hex."""
     return json.dumps({name: body.hex() for name, body in files.items()}).encode()
 
 
@@ -26,21 +26,21 @@ def unbundle(data: bytes) -> dict[str, bytes]:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """All files below a folder, by path."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    """The contents of all files below a folder, by relative path."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def linked(body: bytes) -> bytes:
-    """The contents of a file that is to be a link to a file of these, elsewhere."""
+def link_to(body: bytes) -> bytes:
+    """The body that makes :func:`written` create a link to a file of this body elsewhere."""
     return LINK + body.removeprefix(LINK)
 
 
 def written(files: dict[str, bytes], folder: Path) -> None:
-    """Put them in a folder."""
+    """Write files into a folder."""
     with unwatched():
         for name, body in files.items():
-            # One name may be a folder in another: no disk has both.
+            # A name may be both a file and the folder of another file.
             with contextlib.suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
                 _write(body, folder / name)
 
@@ -48,7 +48,7 @@ def written(files: dict[str, bytes], folder: Path) -> None:
 def _write(body: bytes, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if body.startswith(LINK):
-        target = _elsewhere() / hashlib.sha256(body).hexdigest()[:16]
+        target = _outside_folder() / hashlib.sha256(body).hexdigest()[:16]
         target.write_bytes(body.removeprefix(LINK))
         path.symlink_to(target)
     else:
@@ -56,5 +56,5 @@ def _write(body: bytes, path: Path) -> None:
 
 
 @functools.cache
-def _elsewhere() -> Path:
+def _outside_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="golddiff-elsewhere-"))

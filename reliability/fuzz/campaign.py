@@ -1,4 +1,4 @@
-"""The readers by name, and what came of their inputs."""
+"""All targets by name, and counts of the outcomes of their inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reliability.fuzz.target import Examiner, Outcome, Target
 
 
 def all_targets() -> list[Target]:
-    """Every reader."""
+    """The targets of all readers."""
     from reliability.fuzz import folders, images, kept, networks, stores
 
     return [
@@ -28,22 +28,22 @@ def all_targets() -> list[Target]:
 
 
 def target_named(name: str) -> Target:
-    """One reader.
+    """The target of this name.
 
     Raises:
-        KeyError: there is none of that name.
+        KeyError: no target has this name.
     """
     return {target.name: target for target in all_targets()}[name]
 
 
 @dataclass
 class Tally:
-    """What came of a reader's inputs.
+    """Outcomes of the inputs of a reader.
 
     Attributes:
-        outcomes: how many were read, refused, found wanting.
-        seconds: spent.
-        findings: of each kind of finding, by its digest: what, and the input in hex.
+        outcomes: number of inputs by kind of outcome.
+        seconds: time spent.
+        findings: one finding of each kind, by digest: kind, detail, and the input in hex.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -52,20 +52,20 @@ class Tally:
 
     @property
     def inputs(self) -> int:
-        """How many there were."""
+        """Number of inputs."""
         return sum(self.outcomes.values())
 
     def add(self, outcome: Outcome, data: bytes) -> None:
-        """Count one; of findings that read alike the first input is kept."""
+        """Count an outcome; of findings that differ only in digits, keep the first."""
         self.outcomes[outcome.kind] += 1
         if outcome.found:
-            alike = "".join(c for c in outcome.detail[:80] if not c.isdigit())
-            key = hashlib.sha256(f"{outcome.kind} {alike}".encode()).hexdigest()[:12]
-            told = {"kind": outcome.kind, "detail": outcome.detail, "input": data[:65536].hex()}
-            self.findings.setdefault(key, told)
+            pattern = "".join(c for c in outcome.detail[:80] if not c.isdigit())
+            key = hashlib.sha256(f"{outcome.kind} {pattern}".encode()).hexdigest()[:12]
+            finding = {"kind": outcome.kind, "detail": outcome.detail, "input": data[:65536].hex()}
+            self.findings.setdefault(key, finding)
 
     def examine(self, examiner: Examiner, data: bytes) -> Outcome:
-        """Have an input read, and count what came of it."""
+        """Examine an input and count its outcome."""
         start = time.perf_counter()
         outcome = examiner.examine(data)
         self.seconds += time.perf_counter() - start
@@ -73,7 +73,7 @@ class Tally:
         return outcome
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The tally as a JSON object."""
         return {
             "inputs": self.inputs,
             "outcomes": dict(self.outcomes),
@@ -83,15 +83,15 @@ class Tally:
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Tally:
-        """From JSON."""
+        """The tally of a JSON object."""
         return cls(Counter(body["outcomes"]), float(body["seconds"]), dict(body["findings"]))
 
 
 def table(tallies: dict[str, Tally]) -> str:
-    """Counts by reader, as in ``docs/results/reliability.md``; an input that was found is one."""
-    every = Tally(sum((tally.outcomes for tally in tallies.values()), Counter()))
+    """A Markdown table of counts by reader, as in ``docs/results/reliability.md``."""
+    total = Tally(sum((tally.outcomes for tally in tallies.values()), Counter()))
     rows = []
-    for name, tally in [*sorted(tallies.items()), ("all", every)]:
+    for name, tally in [*sorted(tallies.items()), ("all", total)]:
         read, refused = tally.outcomes["read"], tally.outcomes["refused"]
         counts = (tally.inputs, read, refused, tally.inputs - read - refused)
         rows.append([name, *(f"{count:,}" for count in counts)])
@@ -99,7 +99,7 @@ def table(tallies: dict[str, Tally]) -> str:
 
 
 def save(path: Path, tallies: dict[str, Tally]) -> None:
-    """Write what was counted so far, whole."""
+    """Write all tallies to a file, which is replaced at once."""
     body = {name: tally.as_dict() for name, tally in tallies.items()}
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
@@ -107,7 +107,7 @@ def save(path: Path, tallies: dict[str, Tally]) -> None:
 
 
 def load(path: Path) -> dict[str, Tally]:
-    """What was counted before."""
+    """Read the tallies of a file; none if it does not exist."""
     if not path.is_file():
         return {}
     return {name: Tally.of(body) for name, body in json.loads(path.read_text("utf-8")).items()}

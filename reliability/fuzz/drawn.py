@@ -1,4 +1,4 @@
-"""Inputs drawn by hypothesis: edges and repetitions sooner than chance, none drawn twice."""
+"""Inputs drawn by hypothesis, which prefers edge cases and repetitions and avoids duplicates."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CHANGES = ("put", "insert", "remove", "cut")
 
 @st.composite
 def damaged(draw: st.DrawFn, target: Target, seeds: list[bytes]) -> bytes:
-    """A sound input with a few places changed, or damaged as its format is, once to four times.
+    """A valid input with a few changes of bytes, or one to four mutations of its format.
 
-    The second by a seed that is drawn: to draw each of its decisions takes longer than reading.
+    Mutations use a random generator whose seed is drawn: drawing every choice would be slow.
     """
     data = draw(st.sampled_from(seeds))
     if not target.general or draw(st.booleans()):
@@ -27,24 +27,25 @@ def damaged(draw: st.DrawFn, target: Target, seeds: list[bytes]) -> bytes:
             data = target.damage(rng, data, seeds)
         return data
     changes = st.tuples(st.sampled_from(CHANGES), st.integers(0, len(data)), st.binary(max_size=8))
-    for way, at, new in draw(st.lists(changes, min_size=1, max_size=6)):
-        gone = {"put": len(new), "insert": 0, "remove": 8, "cut": len(data)}[way]
-        data = data[:at] + (b"" if way in ("remove", "cut") else new) + data[at + gone :]
+    for change, start, new in draw(st.lists(changes, min_size=1, max_size=6)):
+        removed = {"put": len(new), "insert": 0, "remove": 8, "cut": len(data)}[change]
+        inserted = b"" if change in ("remove", "cut") else new
+        data = data[:start] + inserted + data[start + removed :]
     return data
 
 
-def drawn(examiner: Examiner, inputs: int, seed: int, report: Report) -> None:
-    """Give a reader so many inputs.
+def run_drawn(examiner: Examiner, inputs: int, seed: int, report: Report) -> None:
+    """Run a reader on inputs drawn by hypothesis.
 
     Args:
-        examiner: of the reader.
-        inputs: how many.
-        seed: of hypothesis.
-        report: counts them.
+        examiner: examiner of the reader.
+        inputs: number of inputs.
+        seed: seed of hypothesis.
+        report: counts the outcomes.
     """
     round_ = 0
     while report.tally.inputs < inputs:
-        # Hypothesis ends by itself where it believes to have seen all: begun anew it goes on.
+        # Hypothesis stops early once it finds no new inputs; another seed continues.
         _run(examiner, inputs, seed * 1000 + round_, report)
         round_ += 1
 

@@ -1,4 +1,4 @@
-"""The readers of folders: images loose, by class, as EDM puts them; tables; idx files; CIFAR."""
+"""Targets for readers of folders: images, class folders, EDM data sets, parquet, idx, CIFAR."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from golddiff.sources import open_source
-from reliability.fuzz.bundle import bundle, linked, unbundle, written
+from reliability.fuzz.bundle import bundle, link_to, unbundle, written
 from reliability.fuzz.images import IMAGE_FLOOR, IMAGE_MULTIPLE, array, cifars, encoded, idx
 from reliability.fuzz.images import parquets as tables
 from reliability.fuzz.mutate import mutated
@@ -20,13 +20,13 @@ from reliability.fuzz.target import Target
 
 
 def targets() -> list[Target]:
-    """All of them."""
+    """All targets of this module."""
     return [
         Target(
             "folder",
             folders,
             _read,
-            (_in_parts,),
+            (_mutate_files,),
             general=False,
             floor=IMAGE_FLOOR,
             multiple=IMAGE_MULTIPLE,
@@ -36,7 +36,7 @@ def targets() -> list[Target]:
 
 @functools.cache
 def folders() -> list[bytes]:
-    """One of each kind."""
+    """A small folder of each kind."""
     edm = {"labels": [["00000/img00000000.png", 1], ["00000/img00000001.png", 0]]}
     return [
         bundle({f"{i}.png": encoded(array(i)) for i in range(3)}),
@@ -62,22 +62,22 @@ def folders() -> list[bytes]:
     ]
 
 
-def _in_parts(rng: random.Random, data: bytes) -> bytes:
-    """A file hurt, moved, taken away, doubled, or turned into a link to one elsewhere."""
+def _mutate_files(rng: random.Random, data: bytes) -> bytes:
+    """Damage, rename, delete or copy a file, or replace it by a link to a file elsewhere."""
     files = unbundle(data)
     if not files:
         return folders()[0]
     name = rng.choice(sorted(files))
-    way = rng.random()
-    if way < 0.1:
-        files[name] = linked(files[name])
-    elif way < 0.2:
+    choice = rng.random()
+    if choice < 0.1:
+        files[name] = link_to(files[name])
+    elif choice < 0.2:
         files[_new_name(rng, name)] = files.pop(name)
-    elif way < 0.25:
+    elif choice < 0.25:
         del files[name]
-    elif way < 0.3:
+    elif choice < 0.3:
         files[_new_name(rng, name)] = files[name]
-    elif name.endswith(".json") and way < 0.8:
+    elif name.endswith(".json") and choice < 0.8:
         files[name] = json_values(rng, files[name])
     else:
         files[name] = mutated(rng, files[name], list(files.values()))
@@ -85,10 +85,10 @@ def _in_parts(rng: random.Random, data: bytes) -> bytes:
 
 
 def _new_name(rng: random.Random, name: str) -> str:
-    """Another name, within the folder: who unpacks an archive puts files there and nowhere else."""
+    """A new name within the folder, as unpacked archives stay within theirs."""
     first, last = name.split("/")[0], name.split("/")[-1]
-    odd = (f"x/{name}", last, f".{last}", f"{first}.d/{last}", f"{name}.png", "dataset.json")
-    return rng.choice((*odd, "train-images-idx3-ubyte", "a" * 200, "\u202e.png", "train/" + last))
+    names = (f"x/{name}", last, f".{last}", f"{first}.d/{last}", f"{name}.png", "dataset.json")
+    return rng.choice((*names, "train-images-idx3-ubyte", "a" * 200, "\u202e.png", "train/" + last))
 
 
 def _read(data: bytes, folder: Path) -> None:

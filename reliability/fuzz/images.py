@@ -1,4 +1,4 @@
-"""The readers of images: single images, tables, archives, arrays."""
+"""Targets for readers of images: image files, parquet, archives, arrays, idx, CIFAR."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ KINDS = (
     *("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"),
     *("PPM", "TGA", "ICO", "PCX", "SGI", "JPEG2000"),
 )
-# One image: the floor and ratio of golddiff.sources.decode, 24 bytes a pixel on its worst path.
+# Limits of golddiff.sources.decode for an image, with at most 24 bytes per pixel.
 IMAGE_FLOOR, IMAGE_MULTIPLE = 512 * MEGABYTE, 256 * 24
 
 
 def targets() -> list[Target]:
-    """All of them."""
-    many = {"floor": IMAGE_FLOOR, "multiple": IMAGE_MULTIPLE}
+    """All targets of this module."""
+    limits = {"floor": IMAGE_FLOOR, "multiple": IMAGE_MULTIPLE}
     return [
         Target(
             "image",
@@ -41,55 +41,55 @@ def targets() -> list[Target]:
             _decode,
             (png_chunks,),
             refuses=(UnreadableImageError,),
-            **many,
+            **limits,
         ),
-        Target("parquet", parquets, _as("x.parquet"), **many),
-        Target("zip", zips, _as("x.zip"), (zip_members,), **many),
-        Target("npz", npzs, _as("x.npz"), (zip_members,)),
-        Target("npy", npys, _as("x.npy")),
-        Target("idx", idxs, _as("train-images-idx3-ubyte")),
-        Target("idx.gz", idx_gzs, _as("train-images-idx3-ubyte.gz"), (gzip_inside,)),
+        Target("parquet", parquets, _read_as("x.parquet"), **limits),
+        Target("zip", zips, _read_as("x.zip"), (zip_members,), **limits),
+        Target("npz", npzs, _read_as("x.npz"), (zip_members,)),
+        Target("npy", npys, _read_as("x.npy")),
+        Target("idx", idxs, _read_as("train-images-idx3-ubyte")),
+        Target("idx.gz", idx_gzs, _read_as("train-images-idx3-ubyte.gz"), (gzip_inside,)),
         Target("cifar", cifars, _cifar),
-        Target("cifar tar", tars, _as("cifar.tar.gz"), (gzip_inside,)),
+        Target("cifar tar", tars, _read_as("cifar.tar.gz"), (gzip_inside,)),
     ]
 
 
 def array(seed: int = 0, shape: tuple[int, ...] = (4, 4, 3)) -> np.ndarray[Any, Any]:
-    """Noise in 8 bits."""
+    """Noise as uint8."""
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
 def encoded(pixels: np.ndarray[Any, Any], kind: str = "PNG", **options: Any) -> bytes:
-    """An image file."""
+    """The bytes of an image file."""
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, kind, **options)
     return out.getvalue()
 
 
 def images() -> list[bytes]:
-    """Small images in every format, mode and manner."""
-    made = [encoded(array(i, (16, 16, 3)), kind) for i, kind in enumerate(KINDS)]
-    made += [encoded(array(1, (5, 7))), encoded(array(1, (4, 4, 4)))]
-    made += [encoded(array(2, (16, 16, 3)), "JPEG", progressive=True)]
+    """Small image files in all formats, several modes and encodings."""
+    files = [encoded(array(i, (16, 16, 3)), kind) for i, kind in enumerate(KINDS)]
+    files += [encoded(array(1, (5, 7))), encoded(array(1, (4, 4, 4)))]
+    files += [encoded(array(2, (16, 16, 3)), "JPEG", progressive=True)]
     palette = Image.fromarray(array(3)).convert("P")
     for kind, image in (("PNG", palette), ("GIF", palette), ("TIFF", Image.fromarray(array(4)))):
         out = io.BytesIO()
         extra = {"compression": "tiff_lzw"} if kind == "TIFF" else {}
         image.save(out, kind, **extra)
-        made.append(out.getvalue())
-    wide = Image.fromarray(array(5, (4, 4)).astype(np.uint16) * 257)
+        files.append(out.getvalue())
+    deep = Image.fromarray(array(5, (4, 4)).astype(np.uint16) * 257)
     out = io.BytesIO()
-    wide.save(out, "PNG")
-    made.append(out.getvalue())
-    turned = Image.Exif()
-    turned[0x0112] = 6
-    made.append(encoded(array(6), "JPEG", exif=turned))
-    return made
+    deep.save(out, "PNG")
+    files.append(out.getvalue())
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    files.append(encoded(array(6), "JPEG", exif=exif))
+    return files
 
 
 def parquets() -> list[bytes]:
-    """Tables of images, one a compression."""
-    made = []
+    """Parquet tables of images, one for each compression."""
+    files = []
     names = json.dumps({"info": {"features": {"label": {"names": ["a", "b"]}}}})
     for i, compression in enumerate(("snappy", "none", "gzip", "zstd")):
         rows = [{"bytes": encoded(array(j)), "path": f"{j}.png"} for j in range(3)]
@@ -99,12 +99,12 @@ def parquets() -> list[bytes]:
         table = table.replace_schema_metadata({"huggingface": names})
         out = io.BytesIO()
         pq.write_table(table, out, compression=compression, row_group_size=2)
-        made.append(out.getvalue())
-    return made
+        files.append(out.getvalue())
+    return files
 
 
 def zips() -> list[bytes]:
-    """Archives of images: flat, by class, EDM's."""
+    """Zip archives of images: flat, by class, and in the layout of EDM."""
     return [
         packed({f"{i}.png": encoded(array(i)) for i in range(3)}),
         packed({f"{'ab'[i % 2]}/{i}.png": encoded(array(i)) for i in range(4)}),
@@ -131,8 +131,8 @@ def packed(members: dict[str, bytes], kind: int = zipfile.ZIP_STORED) -> bytes:
 
 
 def npzs() -> list[bytes]:
-    """Archives of arrays, plain and compressed."""
-    made = []
+    """Npz archives, plain and compressed."""
+    files = []
     for save, pixels in (
         (np.savez, array(0, (3, 4, 4))),
         (np.savez_compressed, array(0, (3, 8, 8, 3))),
@@ -140,13 +140,13 @@ def npzs() -> list[bytes]:
     ):
         out = io.BytesIO()
         save(out, images=pixels, labels=np.arange(3))
-        made.append(out.getvalue())
-    return made
+        files.append(out.getvalue())
+    return files
 
 
 def npys() -> list[bytes]:
-    """Array files of several types."""
-    made = []
+    """Npy files of several dtypes and orders."""
+    files = []
     for values in (
         array(0, (3, 4, 4)),
         array(0, (3, 8, 8, 3)),
@@ -156,12 +156,12 @@ def npys() -> list[bytes]:
     ):
         out = io.BytesIO()
         np.save(out, values)
-        made.append(out.getvalue())
-    return made
+        files.append(out.getvalue())
+    return files
 
 
 def idx(pixels: np.ndarray[Any, Any]) -> bytes:
-    """An idx file of bytes."""
+    """An idx file of uint8."""
     head = bytes((0, 0, 8, pixels.ndim))
     return head + np.array(pixels.shape, ">u4").tobytes() + pixels.tobytes()
 
@@ -177,7 +177,7 @@ def idx_gzs() -> list[bytes]:
 
 
 def cifars() -> list[bytes]:
-    """CIFAR-100's pickle of one image, in the protocols that occur."""
+    """Pickles of two images in the layout of CIFAR-100, in the protocols in use."""
     table = {"data": array(0, (2, 3072)), "fine_labels": [1, 2], "filenames": ["a", "b"]}
     as_bytes = {key.encode(): value for key, value in table.items()}
     return [pickle.dumps(table, 2), pickle.dumps(as_bytes, 4), pickle.dumps(as_bytes, 2)]
@@ -191,7 +191,7 @@ def _cifar(data: bytes, folder: Path) -> None:
 
 
 def tars() -> list[bytes]:
-    """CIFAR-100 as it is published: pickles in a compressed tar archive."""
+    """The published form of CIFAR-100: pickles in a compressed tar archive."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for name, body in (
@@ -210,8 +210,8 @@ def _decode(data: bytes, folder: Path) -> None:
     decode(data)
 
 
-def _as(name: str) -> Any:
-    """Reads the input as a file of that name, to its end."""
+def _read_as(name: str) -> Any:
+    """A function that reads all of an input as a file of this name."""
 
     def read(data: bytes, folder: Path) -> None:
         (folder / name).write_bytes(data)

@@ -1,4 +1,4 @@
-"""The readers of the rest that golddiff keeps: masks, results, lists, settings."""
+"""Targets for readers of other saved files: masks, results, shard lists, settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGMA, THRESHOLD = 1.0, 0.02
 
 
 def targets() -> list[Target]:
-    """All of them."""
+    """All targets of this module."""
     return [
         Target("kept masks", masks, _masks, (safetensors_header,)),
         Target("reproduced result", cells, _cell, (json_values,)),
@@ -37,8 +37,8 @@ def targets() -> list[Target]:
     ]
 
 
-class _Elsewhere:
-    """A store as far as masks need one: its folder is another."""
+class _MovedStore:
+    """The base store with artifacts in another folder."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
@@ -50,22 +50,22 @@ class _Elsewhere:
 
 @functools.cache
 def masks() -> list[bytes]:
-    """The kept masks of a noise level."""
+    """The cached masks of a noise level."""
     kept_masks.FEWEST_VALUES = 1
-    with tempfile.TemporaryDirectory() as place:
-        store: Any = _Elsewhere(Path(place))
+    with tempfile.TemporaryDirectory() as folder:
+        store: Any = _MovedStore(Path(folder))
         kept_masks.tree_of(store, SIGMA, THRESHOLD)
         return [store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
 
 
 def _masks(data: bytes, folder: Path) -> None:
-    store: Any = _Elsewhere(folder)
+    store: Any = _MovedStore(folder)
     path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
-    added = kept_masks.load(store, SIGMA, THRESHOLD)
-    if added is not None:
-        kept_masks.tree_from_additions(added, base().shape)
+    additions = kept_masks.load(store, SIGMA, THRESHOLD)
+    if additions is not None:
+        kept_masks.tree_from_additions(additions, base().shape)
 
 
 KEY = {"kind": "table", "seed": 0, "data": "abc"}
@@ -73,24 +73,24 @@ KEY = {"kind": "table", "seed": 0, "data": "abc"}
 
 def cells() -> list[bytes]:
     """A result of ``reproduce``."""
-    with tempfile.TemporaryDirectory() as place:
-        kept = Cells(Path(place))
-        kept.get(KEY, lambda: {"mse": 0.5, "r2": [0.1, 0.2]})
-        return [kept.path(KEY).read_bytes()]
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Cells(Path(folder))
+        cache.get(KEY, lambda: {"mse": 0.5, "r2": [0.1, 0.2]})
+        return [cache.path(KEY).read_bytes()]
 
 
 def _cell(data: bytes, folder: Path) -> None:
-    kept = Cells(folder)
-    kept.path(KEY).write_bytes(data)
-    result = kept.get(KEY, lambda: {"mse": 0.5})
+    cache = Cells(folder)
+    cache.path(KEY).write_bytes(data)
+    result = cache.get(KEY, lambda: {"mse": 0.5})
     assert isinstance(result, dict)
 
 
 def lists() -> list[bytes]:
     """A list of shards."""
-    with tempfile.TemporaryDirectory() as place:
-        Listing([ShardRecord(f"{i}.store", 3, f"{i}") for i in "ab"]).write(Path(place))
-        return [(Path(place) / LIST).read_bytes()]
+    with tempfile.TemporaryDirectory() as folder:
+        Listing([ShardRecord(f"{i}.store", 3, f"{i}") for i in "ab"]).write(Path(folder))
+        return [(Path(folder) / LIST).read_bytes()]
 
 
 def _list(data: bytes, folder: Path) -> None:
@@ -103,36 +103,36 @@ IDENTITY = "0123456789abcdef"
 
 
 def artifacts() -> list[bytes]:
-    """What was computed from images and lies beside them."""
-    with tempfile.TemporaryDirectory() as place:
-        kept = Artifacts(Path(place), IDENTITY)
-        kept.save("x", {"factor": np.zeros((3, 3))})
-        return [kept.path("x").read_bytes()]
+    """An artifact of a store."""
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Artifacts(Path(folder), IDENTITY)
+        saved.save("x", {"factor": np.zeros((3, 3))})
+        return [saved.path("x").read_bytes()]
 
 
 def _artifact(data: bytes, folder: Path) -> None:
-    kept = Artifacts(folder, IDENTITY)
-    kept.path("x").write_bytes(data)
-    kept.load("x")
+    saved = Artifacts(folder, IDENTITY)
+    saved.path("x").write_bytes(data)
+    saved.load("x")
 
 
 @functools.cache
 def pipelines() -> list[bytes]:
-    """The configurations of three methods in a pipeline of diffusers."""
+    """The configurations of three methods in diffusers pipelines."""
     from golddiff import PCA, AdaptiveSchedule, GoldDiff, Kamb, PaperSchedule
     from golddiff.diffusers import AnalyticUNet
 
-    made = []
+    files = []
     methods = (
         GoldDiff(PCA(base()), PaperSchedule()),
         GoldDiff(PCA(base()), AdaptiveSchedule()),
         Kamb(base(), patch_sizes=3),
     )
     for method in methods:
-        with tempfile.TemporaryDirectory() as place:
-            AnalyticUNet(method).save_pretrained(place)
-            made.append((Path(place) / AnalyticUNet.config_name).read_bytes())
-    return made
+        with tempfile.TemporaryDirectory() as folder:
+            AnalyticUNet(method).save_pretrained(folder)
+            files.append((Path(folder) / AnalyticUNet.config_name).read_bytes())
+    return files
 
 
 def _pipeline(data: bytes, folder: Path) -> None:
@@ -143,7 +143,7 @@ def _pipeline(data: bytes, folder: Path) -> None:
 
 
 def records() -> list[bytes]:
-    """What commands write with --json, as far as it can be plotted."""
+    """JSON files of commands that can be plotted."""
     race = {"levels": [{"sigma": 1.0, "sides": {"ours": {"seconds": 0.1, "rmse": None}}}]}
     run = {"method": "pca", "n": 2, "sigmas": [1.0, 0.1], "seconds": {"per_step": [0.1, 0.2]}}
     panel = vars(Panel("a", "x", "y", [], "log", "log", falling=True))

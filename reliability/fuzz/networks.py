@@ -1,4 +1,4 @@
-"""The readers of trained networks."""
+"""Targets for readers of trained networks and training states."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from reliability.fuzz.target import MEGABYTE, Target
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
 
 TINY = UNetConfig(4, (1, 2), 1, 1, groups=1)
-# A network holds its weights twice while it is filled; drawing its first values takes some more.
+# Loading holds the weights twice, and the initial values of the network take more memory.
 LIMITS: dict[str, Any] = {"floor": 192 * MEGABYTE, "multiple": 40}
 
 
 def targets() -> list[Target]:
-    """All of them."""
+    """All targets of this module."""
     return [
         Target("own network", own, _load("model.safetensors"), (safetensors_header,), **LIMITS),
         Target("published network", published, _load("ckpt.pt"), (zip_members,), **LIMITS),
@@ -40,7 +40,7 @@ def targets() -> list[Target]:
             diffusers,
             _diffusers,
             general=False,
-            mutations=(_in_parts,),
+            mutations=(_mutate_files,),
             **LIMITS,
         ),
         Target("training state", states, _state, (zip_members,), **LIMITS),
@@ -57,22 +57,22 @@ def _load(name: str) -> Any:
 
 @functools.cache
 def own() -> list[bytes]:
-    """Golddiff's own weights, in both precisions."""
-    made = []
+    """Networks in golddiff's format, in float32 and float16."""
+    files = []
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         for dtype in (torch.float32, torch.float16):
             path = Path(folder) / "model.safetensors"
             description = describe_network(TINY, 4, True, {"data": "noise"})
             write_weights(path, UNet(TINY), description, dtype)
-            made.append(path.read_bytes())
-    return made
+            files.append(path.read_bytes())
+    return files
 
 
 @functools.cache
 def published() -> list[bytes]:
-    """Checkpoints as torch.save writes them, new and old."""
-    made = []
+    """Checkpoints of torch.save, in its zip and older formats."""
+    files = []
     torch.manual_seed(0)
     config = UNetConfig(32, (1,), 1, 1)
     state = UNet(config).state_dict()
@@ -80,20 +80,20 @@ def published() -> list[bytes]:
         for zipped in (True, False):
             out = io.BytesIO()
             torch.save(content, out, _use_new_zipfile_serialization=zipped)
-            made.append(out.getvalue())
-    return made
+            files.append(out.getvalue())
+    return files
 
 
 @functools.cache
 def edm() -> list[bytes]:
-    """EDM pickles of a network of one level."""
+    """EDM pickles of a network with one level."""
     network = make_network(side=2, channels=1, **SMALLEST)
     return [pickled(network, protocol=protocol) for protocol in (4, 2)]
 
 
 @functools.cache
 def diffusers() -> list[bytes]:
-    """A diffusers folder: its files one after the other, as a pickle of names and bytes."""
+    """Bundles of a diffusers folder, with weights in safetensors and in torch format."""
     from diffusers import DDPMScheduler, UNet2DModel
 
     torch.manual_seed(0)
@@ -108,18 +108,18 @@ def diffusers() -> list[bytes]:
         norm_num_groups=1,
         add_attention=False,
     )
-    with tempfile.TemporaryDirectory() as place:
-        model.save_pretrained(place)
-        DDPMScheduler().save_pretrained(place)
-        whole = {p.name: p.read_bytes() for p in sorted(Path(place).iterdir())}
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        DDPMScheduler().save_pretrained(folder)
+        files = {p.name: p.read_bytes() for p in sorted(Path(folder).iterdir())}
     out = io.BytesIO()
     torch.save(model.state_dict(), out)
     weights = "diffusion_pytorch_model"
-    others = {name: body for name, body in whole.items() if not name.startswith(weights)}
-    return [bundle(whole), bundle(others | {f"{weights}.bin": out.getvalue()})]
+    others = {name: body for name, body in files.items() if not name.startswith(weights)}
+    return [bundle(files), bundle(others | {f"{weights}.bin": out.getvalue()})]
 
 
-def _in_parts(rng: Any, data: bytes) -> bytes:
+def _mutate_files(rng: Any, data: bytes) -> bytes:
     files = unbundle(data)
     name = rng.choice(sorted(files))
     if name.endswith(".json"):
@@ -152,17 +152,16 @@ def _store() -> ImageStore:
 
 @functools.cache
 def states() -> list[bytes]:
-    """The state of a training run after a step."""
-    with tempfile.TemporaryDirectory() as place, torch.random.fork_rng([]):
-        run = start(_store(), Path(place), SETTINGS)
+    """The state of a training run after one step."""
+    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng([]):
+        run = start(_store(), Path(folder), SETTINGS)
         run.record(*train_step(run, Examples(_store(), "cpu"), run.network), 0.1)
-        save(run, _store(), Path(place))
-        return [(Path(place) / STATE).read_bytes()]
+        save(run, _store(), Path(folder))
+        return [(Path(folder) / STATE).read_bytes()]
 
 
 def _state(data: bytes, folder: Path) -> None:
     (folder / STATE).write_bytes(data)
     with torch.random.fork_rng([]):
-        place = folder / "none"
-        run = start(_store(), place, SETTINGS)
+        run = start(_store(), folder / "none", SETTINGS)
         read_state(folder, run, fingerprint(_store()))

@@ -1,4 +1,4 @@
-"""The readers of stores and of their indexes."""
+"""Targets for readers of stores and indexes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import random
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from golddiff.sources import open_source
 from golddiff.store.images import ImageStore
 from golddiff.supports.index.image_index import Index
 from golddiff.supports.index.indexing import build as build_index
-from reliability.fuzz.bundle import bundle, files_of, linked, unbundle, written
+from reliability.fuzz.bundle import bundle, files_of, link_to, unbundle, written
 from reliability.fuzz.images import array
 from reliability.fuzz.mutate import flip, mutated
 from reliability.fuzz.structured import json_values, safetensors_header, sealed_json
@@ -26,17 +25,16 @@ SIDE, IMAGES = 8, 12
 
 
 def targets() -> list[Target]:
-    """All of them."""
-    whole: dict[str, Any] = {"general": False}
+    """All targets of this module."""
     return [
-        Target("store", stores, _store, (_store_parts,), **whole),
-        Target("index", indexes, _index, (_index_parts,), **whole),
+        Target("store", stores, _store, (_mutate_store,), general=False),
+        Target("index", indexes, _index, (_mutate_index,), general=False),
     ]
 
 
 @functools.cache
 def base() -> ImageStore:
-    """A labelled store with an index, on disk as long as the process lives."""
+    """A store with labels and an index, which stays on disk."""
     folder = Path(tempfile.mkdtemp(prefix="golddiff-fuzz-"))
     pixels = array(0, (IMAGES, 3, SIDE, SIDE))
     store = ImageStore.build(pixels, folder / "store", np.arange(IMAGES) % 3)
@@ -46,21 +44,23 @@ def base() -> ImageStore:
 
 @functools.cache
 def stores() -> list[bytes]:
-    """A store of pixels and labels, and one of points."""
-    with tempfile.TemporaryDirectory() as place:
+    """Bundles of a store of labelled images and a store of points."""
+    with tempfile.TemporaryDirectory() as folder:
         points = np.linspace(-1, 1, 12, dtype=np.float32).reshape(6, 2)
-        ImageStore.build(points, Path(place) / "points")
+        ImageStore.build(points, Path(folder) / "points")
         files = files_of(base().path)
-        kept = {name: body for name, body in files.items() if "/" not in name and name[0] != "."}
-        return [bundle(kept), bundle(files_of(Path(place) / "points"))]
+        own_files = {
+            name: body for name, body in files.items() if "/" not in name and name[0] != "."
+        }
+        return [bundle(own_files), bundle(files_of(Path(folder) / "points"))]
 
 
-def _store_parts(rng: random.Random, data: bytes) -> bytes:
-    """A file of a store hurt; the manifest mostly tells its new size and checksum."""
+def _mutate_store(rng: random.Random, data: bytes) -> bytes:
+    """Damage a file of a store; usually correct its size and checksum in the manifest."""
     files = unbundle(data)
     name = rng.choice(["manifest.json", "manifest.json", *sorted(files)])
     if rng.random() < 0.05:
-        return bundle(files | {name: linked(files[name])})
+        return bundle(files | {name: link_to(files[name])})
     if name == "manifest.json":
         files[name] = sealed_json(rng, files[name])
     elif name.endswith(".safetensors"):
@@ -68,17 +68,17 @@ def _store_parts(rng: random.Random, data: bytes) -> bytes:
     else:
         files[name] = mutated(rng, files[name], [files[name]])
     if name != "manifest.json" and rng.random() < 0.8:
-        files["manifest.json"] = _resealed(files)
+        files["manifest.json"] = _updated_manifest(files)
     return bundle(files)
 
 
-def _resealed(files: dict[str, bytes]) -> bytes:
+def _updated_manifest(files: dict[str, bytes]) -> bytes:
     try:
         body = json.loads(files["manifest.json"])
         for name in body["files"]:
-            found = files[name]
-            digest = hashlib.sha256(found).hexdigest()
-            body["files"][name] = {"bytes": len(found), "sha256": digest}
+            contents = files[name]
+            digest = hashlib.sha256(contents).hexdigest()
+            body["files"][name] = {"bytes": len(contents), "sha256": digest}
         body.pop("digest", None)
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
         body["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
@@ -102,21 +102,21 @@ def _store(data: bytes, folder: Path) -> None:
 
 @functools.cache
 def indexes() -> list[bytes]:
-    """The index of the store."""
+    """A bundle of the index of the base store."""
     return [bundle(files_of(base().path / "index"))]
 
 
 @functools.cache
 def sound_store() -> dict[str, bytes]:
-    """The files of the store, without its index."""
+    """The files of the base store without its index."""
     return unbundle(stores()[0])
 
 
-def _index_parts(rng: random.Random, data: bytes) -> bytes:
+def _mutate_index(rng: random.Random, data: bytes) -> bytes:
     files = unbundle(data)
     name = rng.choice(["index.json", *sorted(files)])
     if rng.random() < 0.05:
-        return bundle(files | {name: linked(files[name])})
+        return bundle(files | {name: link_to(files[name])})
     if name.endswith(".json"):
         files[name] = json_values(rng, files[name])
     elif name.endswith(".safetensors"):

@@ -1,6 +1,6 @@
-"""Damage behind the checksums: containers taken apart, hurt within, and put together soundly.
+"""Mutations within containers, which are unpacked, damaged inside, and repacked correctly.
 
-Bytes flipped at random mostly stop at the first checksum or length. These reach what lies behind.
+Flipped bytes rarely pass the first checksum or length; these mutations reach the code behind it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def png_chunks(rng: random.Random, data: bytes) -> bytes:
-    """A chunk of a PNG changed, its CRC made right again."""
+    """Change a chunk of a PNG and correct its CRC."""
     if not data.startswith(PNG):
         return flip(rng, data)
-    chunks, at = [], 8
-    while at + 12 <= len(data):
-        (length,) = struct.unpack(">I", data[at : at + 4])
-        chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
-        at += 12 + length
+    chunks, start = [], 8
+    while start + 12 <= len(data):
+        (length,) = struct.unpack(">I", data[start : start + 4])
+        chunks.append((data[start + 4 : start + 8], data[start + 8 : start + 8 + length]))
+        start += 12 + length
     if not chunks:
         return data
-    hurt = rng.randrange(len(chunks))
-    kind, body = chunks[hurt]
+    index = rng.randrange(len(chunks))
+    kind, body = chunks[index]
     if kind == b"IHDR" and rng.random() < 0.5 and len(body) >= 8:
         sizes = [rng.choice((0, 1, 4, 4000, 100_000, 2**31 - 1)) for _ in range(2)]
         body = struct.pack(">II", *sizes) + body[8:]
@@ -41,18 +41,18 @@ def png_chunks(rng: random.Random, data: bytes) -> bytes:
         body = zlib.compress(rng.randbytes(rng.choice((0, 1, 60, 5000))))
     else:
         body = flip(rng, body)
-    chunks[hurt] = (kind, body)
+    chunks[index] = (kind, body)
     if rng.random() < 0.2:
         rng.shuffle(chunks)
     out = [PNG]
     for kind, body in chunks:
-        sealed = struct.pack(">I", zlib.crc32(kind + body))
-        out.append(struct.pack(">I", len(body)) + kind + body + sealed)
+        crc = struct.pack(">I", zlib.crc32(kind + body))
+        out.append(struct.pack(">I", len(body)) + kind + body + crc)
     return b"".join(out)
 
 
 def zip_members(rng: random.Random, data: bytes) -> bytes:
-    """Members of a zip archive changed, renamed, doubled or compressed otherwise."""
+    """Change, rename or duplicate a member of a zip archive; repack it with any compression."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = [(info.filename, archive.read(info)) for info in archive.infolist()]
@@ -60,18 +60,18 @@ def zip_members(rng: random.Random, data: bytes) -> bytes:
         return flip(rng, data)
     if not members:
         return data
-    at = rng.randrange(len(members))
-    name, body = members[at]
-    way = rng.randrange(6)
-    if way <= 2:
+    index = rng.randrange(len(members))
+    name, body = members[index]
+    choice = rng.randrange(6)
+    if choice <= 2:
         body = json_values(rng, body) if body[:1] == b"{" else flip(rng, body)
-    elif way == 3:
+    elif choice == 3:
         name = rng.choice(("../" + name, "/etc/passwd", "x\\..\\" + name, name * 40, "a\x00b", "."))
-    elif way == 4:
+    elif choice == 4:
         members.append((name, body))
     else:
         body = rng.choice((b"", body * 40, bytes(200_000)))
-    members[at] = (name, body)
+    members[index] = (name, body)
     kind = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
     out = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(out, "w", kind) as archive:
@@ -82,7 +82,7 @@ def zip_members(rng: random.Random, data: bytes) -> bytes:
 
 
 def gzip_inside(rng: random.Random, data: bytes) -> bytes:
-    """What a gzip file holds changed, and compressed again."""
+    """Change the contents of a gzip file."""
     try:
         body = gzip.decompress(data)
     except Exception:
@@ -91,20 +91,20 @@ def gzip_inside(rng: random.Random, data: bytes) -> bytes:
 
 
 def json_values(rng: random.Random, data: bytes) -> bytes:
-    """A value of a JSON text replaced, taken out or moved."""
+    """Replace, remove, rename or duplicate a value of a JSON text."""
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
         return flip(rng, data)
-    return json.dumps(_hurt(rng, body)).encode()
+    return json.dumps(_damaged_value(rng, body)).encode()
 
 
 def sealed_json(rng: random.Random, data: bytes) -> bytes:
-    """A value of a manifest replaced, and its digest made right again: no secret is in it."""
+    """Change a value of a manifest and correct its digest, which anybody can compute."""
     try:
         body = json.loads(data)
         body.pop("digest")
-        body = _hurt(rng, body)
+        body = _damaged_value(rng, body)
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
         body["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
@@ -113,7 +113,7 @@ def sealed_json(rng: random.Random, data: bytes) -> bytes:
 
 
 def safetensors_header(rng: random.Random, data: bytes) -> bytes:
-    """The header of a safetensors file changed, its length made right again."""
+    """Change the header of a safetensors file and correct its length."""
     if len(data) < 8:
         return data
     (length,) = struct.unpack("<Q", data[:8])
@@ -122,12 +122,12 @@ def safetensors_header(rng: random.Random, data: bytes) -> bytes:
         body = json.loads(header)
     except (ValueError, RecursionError):
         return flip(rng, data)
-    told = body.get("__metadata__", {}) if isinstance(body, dict) else {}
-    if told and rng.random() < 0.6:
-        name = rng.choice(sorted(told))
-        told[name] = json_values(rng, str(told[name]).encode()).decode("utf-8", "replace")
+    metadata = body.get("__metadata__", {}) if isinstance(body, dict) else {}
+    if metadata and rng.random() < 0.6:
+        name = rng.choice(sorted(metadata))
+        metadata[name] = json_values(rng, str(metadata[name]).encode()).decode("utf-8", "replace")
     else:
-        body = _hurt(rng, body)
+        body = _damaged_value(rng, body)
     if rng.random() < 0.2:
         rest = flip(rng, rest)
     new = json.dumps(body).encode()
@@ -141,8 +141,8 @@ ODD: tuple[Any, ...] = (
 )
 
 
-def _hurt(rng: random.Random, body: Any) -> Any:
-    """One value, anywhere in a JSON body, replaced."""
+def _damaged_value(rng: random.Random, body: Any) -> Any:
+    """Change one value anywhere in a JSON body."""
     if isinstance(body, dict) and body and rng.random() < 0.93:
         name = rng.choice(sorted(body))
         if rng.random() < 0.08:
@@ -150,14 +150,14 @@ def _hurt(rng: random.Random, body: Any) -> Any:
         elif rng.random() < 0.05:
             body[str(rng.choice(ODD))] = body.pop(name)
         else:
-            body[name] = _hurt(rng, body[name])
+            body[name] = _damaged_value(rng, body[name])
         return body
     if isinstance(body, list) and body and rng.random() < 0.8:
-        at = rng.randrange(len(body))
+        index = rng.randrange(len(body))
         if rng.random() < 0.1:
-            body.append(body[at])
+            body.append(body[index])
         else:
-            body[at] = _hurt(rng, body[at])
+            body[index] = _damaged_value(rng, body[index])
         return body
     if type(body) is int and rng.random() < 0.4:
         return body + rng.choice((-1, 1, -body, body, 64))

@@ -1,4 +1,4 @@
-"""One reader under fire: what goes in, how it is damaged, and what must come of it."""
+"""A reader under test: its valid inputs, their mutations, and the allowed outcomes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Target:
-    """A reader.
+    """A reader under test.
 
     Attributes:
-        name: of the reader.
-        seeds: makes small sound inputs.
-        read: reads an input in a folder of its own; returns or raises.
-        mutations: of its own format, beside those of bytes in general.
-        refuses: what it may raise.
+        name: name of the reader.
+        seeds: makes small valid inputs.
+        read: reads an input, given an empty folder for files.
+        mutations: mutations of its format, used beside mutations of bytes.
+        refuses: exceptions that it may raise.
         floor: bytes of memory that any input may take.
-        multiple: of the input's size, on top.
-        general: whether bytes in general are worth damaging; not where the input is a pack.
+        multiple: further bytes of memory for each byte of the input.
+        general: whether mutations of bytes are useful; not for bundles.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Target:
     general: bool = True
 
     def damage(self, rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-        """An input made from another."""
+        """A mutated input."""
         try:
             return self._damaged(rng, data, others)
-        except Exception:  # what is damaged already may be beyond taking apart
+        except Exception:  # mutations of a format may fail on damaged input
             return mutated(rng, data, others) if self.general else others[0]
 
     def _damaged(self, rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -57,11 +57,11 @@ class Target:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one input.
+    """The outcome of an input.
 
     Attributes:
-        kind: "read", "refused", or what was found: "raised", "opened or ran", "memory".
-        detail: of what was found.
+        kind: "read", "refused", or a finding: "raised", "opened or ran", "memory".
+        detail: message that describes the finding.
     """
 
     kind: str
@@ -69,16 +69,16 @@ class Outcome:
 
     @property
     def found(self) -> bool:
-        """Whether that must not be."""
+        """Whether the outcome is a finding."""
         return self.kind not in ("read", "refused")
 
 
 class Examiner:
-    """Gives one target inputs and tells what came of each.
+    """Reads inputs with a target and returns their outcomes.
 
     Args:
-        target: the reader; its seeds are read first, so that what is imported lazily is there.
-        folder: an empty folder of its own.
+        target: the reader; its seeds are read first to complete lazy imports.
+        folder: folder for files, emptied before each input.
 
     Raises:
         AssertionError: a seed is not read.
@@ -88,10 +88,10 @@ class Examiner:
         self.target, self.folder = target, folder
         self.peak = Peak()
         self.seeds = target.seeds()
-        for _ in range(2):  # the second time nothing is imported any more
+        for _ in range(2):  # the second pass imports nothing
             for seed in self.seeds:
                 outcome = self._outcome(seed, watch=False)
-                assert outcome.kind == "read", f"{target.name}: a sound input gave {outcome}"
+                assert outcome.kind == "read", f"{target.name}: a valid input gave {outcome}"
 
     def examine(self, data: bytes) -> Outcome:
         """Read one input."""
@@ -113,11 +113,10 @@ class Examiner:
                     kind, detail = "raised", f"a message of several lines: {str(error)[:200]!r}"
             except Exception as error:
                 kind, detail = "raised", f"{type(error).__name__}: {str(error)[:300]}"
-            ran = list(events)
+            actions = list(events)
         used, allowed = self.peak.bytes(), self.target.floor + self.target.multiple * len(data)
-        if watch and ran:
-            return Outcome("opened or ran", "; ".join(ran)[:500])
+        if watch and actions:
+            return Outcome("opened or ran", "; ".join(actions)[:500])
         if watch and used > allowed:
-            took = f"{used / MEGABYTE:.0f} MB for {len(data):,} bytes"
-            return Outcome("memory", took)
+            return Outcome("memory", f"{used / MEGABYTE:.0f} MB for {len(data):,} bytes")
         return Outcome(kind, detail)

@@ -1,4 +1,4 @@
-"""What reading one input did: files it opened elsewhere, code it ran, memory it took."""
+"""Watches a reader: files it opens outside its folder, code it runs, memory it takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-# Python's own audit events of what a reader has no reason to do.
+# Python's audit events for actions that no reader needs.
 FORBIDDEN = (
     *(
         "exec",
@@ -30,20 +30,19 @@ FORBIDDEN = (
         "os.rename",
     ),
 )
-# Python and its packages read their own files, and what memory there is: the line of a warning, a
-# lazy import, the clock.
-OWN = tuple(
-    os.path.realpath(place)
-    for place in (
+# Python and its packages read these: source lines of warnings, lazy imports, time zones, memory.
+READABLE = tuple(
+    os.path.realpath(path)
+    for path in (
         sys.prefix,
         sys.base_prefix,
         sysconfig.get_paths()["stdlib"],
         "/proc",
-        "/sys/fs/cgroup",  # how much memory there is
+        "/sys/fs/cgroup",  # memory limits
         "/usr/share",
     )
 )
-HERE = str(Path(__file__).resolve().parents[2])
+REPOSITORY = str(Path(__file__).resolve().parents[2])
 
 _folder: str | None = None
 _events: list[str] = []
@@ -57,46 +56,45 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
         writing = bool(set(str(mode or "")) & set("wax+")) or (
             isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR) != 0
         )
-        place = os.path.realpath(os.fsdecode(arguments[0]))
-        if _inside(place, _folder):
+        path = os.path.realpath(os.fsdecode(arguments[0]))
+        if _inside(path, _folder):
             return
-        if writing or not (place.startswith(OWN) or (_inside(place, HERE))):
-            _events.append(f"opened {place}{' for writing' if writing else ''}")
+        if writing or not (path.startswith(READABLE) or _inside(path, REPOSITORY)):
+            _events.append(f"opened {path}{' for writing' if writing else ''}")
     elif event == "ctypes.dlopen" and arguments[0] is None:
-        return  # this program itself, for a system call
-    elif event in FORBIDDEN and not _of_import(event):
-        shown = repr(arguments)[:120]
+        return  # the program itself, for a system call
+    elif event in FORBIDDEN and not _during_import(event):
         if event in ("os.remove", "os.rename", "shutil.rmtree") and _all_inside(arguments, _folder):
             return
-        _events.append(f"{event} {shown}")
+        _events.append(f"{event} {repr(arguments)[:120]}")
 
 
-def _inside(place: str, folder: str) -> bool:
-    return place == folder or place.startswith(folder + os.sep)
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)
 
 
 def _all_inside(arguments: tuple[object, ...], folder: str) -> bool:
-    """Whether what is removed or renamed lies in the folder; names may be of an open folder's."""
+    """Whether all removed or renamed paths, perhaps relative to an open folder, are inside."""
     names = [os.fsdecode(a) for a in arguments if isinstance(a, str | bytes | os.PathLike)]
-    opened = [a for a in arguments if isinstance(a, int) and a >= 0]
-    homes = [os.path.realpath(f"/proc/self/fd/{descriptor}") for descriptor in opened]
-    places = [os.path.join(home, name) for home in homes or [""] for name in names]
-    # The link itself is removed or renamed, not what it leads to.
+    descriptors = [a for a in arguments if isinstance(a, int) and a >= 0]
+    parents = [os.path.realpath(f"/proc/self/fd/{descriptor}") for descriptor in descriptors]
+    paths = [os.path.join(parent, name) for parent in parents or [""] for name in names]
+    # A link itself is removed or renamed, not its target.
     return all(
         _inside(os.path.join(os.path.realpath(os.path.dirname(p)), os.path.basename(p)), folder)
-        for p in places
+        for p in paths
     )
 
 
-def _of_import(event: str) -> bool:
-    """Whether a module of an installed package is being imported, which runs its own code."""
+def _during_import(event: str) -> bool:
+    """Whether the event comes from importing a module, which runs its code."""
     if event not in ("exec", "marshal.loads", "code.__new__", "ctypes.dlopen"):
         return False
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
-        # dataclass and namedtuple write their methods as source text
+        # dataclass and namedtuple compile their methods from source text
         if frame.f_code.co_filename.endswith(("dataclasses.py", "collections/__init__.py")):
             return True
         frame = frame.f_back  # type: ignore[assignment]
@@ -108,7 +106,7 @@ sys.addaudithook(_hook)
 
 @contextlib.contextmanager
 def watched(folder: Path) -> Iterator[list[str]]:
-    """What went on inside: everything opened outside ``folder``, everything run."""
+    """Record files opened outside ``folder`` and forbidden actions during the block."""
     global _folder
     _events.clear()
     _folder = os.path.realpath(folder)
@@ -120,29 +118,29 @@ def watched(folder: Path) -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def unwatched() -> Iterator[None]:
-    """What the driver itself does while a reader is watched."""
+    """Pause watching for the actions of the harness itself."""
     global _folder
-    before, _folder = _folder, None
+    watched_folder, _folder = _folder, None
     try:
         yield
     finally:
-        _folder = before
+        _folder = watched_folder
 
 
 class Peak:
-    """The largest resident memory since :meth:`start`, above what it was then."""
+    """The peak of resident memory since :meth:`start`, relative to the start."""
 
     def __init__(self) -> None:
         self._before = 0
 
     def start(self) -> None:
-        """Forget the peak so far."""
+        """Reset the peak."""
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
             file.write("5")
         self._before = _status("VmRSS")
 
     def bytes(self) -> int:
-        """Bytes above the start."""
+        """The peak in bytes above the start."""
         return max(0, _status("VmHWM") - self._before)
 
 

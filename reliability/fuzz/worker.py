@@ -1,6 +1,6 @@
-"""Some of one reader's inputs in a process of their own: a crash or a hang ends that one alone.
+"""Runs a part of a reader's inputs in a forked process, so that a crash or hang ends only that.
 
-It is forked from a process that has everything imported, which takes longer than many inputs.
+Forking saves the imports, which take longer than many inputs.
 """
 
 from __future__ import annotations
@@ -22,65 +22,67 @@ import torch
 from reliability.fuzz.campaign import Tally, target_named
 from reliability.fuzz.target import Examiner, Outcome
 
-# What chooses the inputs: coverage (atheris), or hypothesis.
-WAYS = ("coverage", "hypothesis")
-SECONDS = 1800  # that a process may take; a hang is a finding
-SAVED_EVERY = 2.0  # seconds
-ADDRESS_SPACE = 12 << 30
+# What chooses the inputs: coverage (by atheris), or hypothesis.
+STRATEGIES = ("coverage", "hypothesis")
+TIMEOUT = 1800  # seconds of a process; a hang is a finding
+SAVE_INTERVAL = 2.0  # seconds
+ADDRESS_SPACE = 12 << 30  # bytes
 
 
-def part(name: str, inputs: int, seed: int, out: Path, way: str) -> Tally:
-    """So many inputs for a reader; a process that dies is a finding, its last input kept.
+def run_part(name: str, inputs: int, seed: int, out: Path, strategy: str) -> Tally:
+    """Run a reader on inputs in a process; if that dies, its last input is a finding.
 
     Args:
-        name: of the reader.
-        inputs: how many.
-        seed: of what is drawn.
-        out: a path for files of its own, which need not be there.
-        way: of :data:`WAYS`.
+        name: name of the reader.
+        inputs: number of inputs.
+        seed: seed of the inputs.
+        out: path of files for the process; the suffix is replaced.
+        strategy: one of :data:`STRATEGIES`.
     """
-    written, said = out.with_suffix(".json"), out.with_suffix(".log")
-    for path in (written, said):
+    report, log = out.with_suffix(".json"), out.with_suffix(".log")
+    for path in (report, log):
         path.unlink(missing_ok=True)
-    place = Path(tempfile.mkdtemp(prefix="golddiff-fuzz-", dir=fast_folder()))
+    scratch = Path(tempfile.mkdtemp(prefix="golddiff-fuzz-", dir=fast_folder()))
     child = os.fork()
     if child == 0:
-        _child(name, inputs, seed, written, way, place, said)
-    ended = _ended(child)
-    shutil.rmtree(place, ignore_errors=True)
-    tally = Tally.of(json.loads(written.read_text("utf-8"))) if written.is_file() else Tally()
-    if ended != 0:
-        last = written.with_suffix(".input")
-        complaints = said.read_text("utf-8", "replace")[-600:] if said.is_file() else ""
+        _child(name, inputs, seed, report, strategy, scratch, log)
+    status = _wait(child)
+    shutil.rmtree(scratch, ignore_errors=True)
+    tally = Tally.of(json.loads(report.read_text("utf-8"))) if report.is_file() else Tally()
+    if status != 0:
+        last = report.with_suffix(".input")
+        messages = log.read_text("utf-8", "replace")[-600:] if log.is_file() else ""
         tally.outcomes["died"] += 1
-        tally.findings[f"died-{way}-{seed}"] = {
+        tally.findings[f"died-{strategy}-{seed}"] = {
             "kind": "died",
-            "detail": f"the process ended with {ended}: {complaints}",
+            "detail": f"the process ended with {status}: {messages}",
             "input": (last.read_bytes() if last.is_file() else b"")[:65536].hex(),
         }
     return tally
 
 
-def _child(name: str, inputs: int, seed: int, out: Path, way: str, place: Path, said: Path) -> None:
-    """Does not return."""
+def _child(
+    name: str, inputs: int, seed: int, out: Path, strategy: str, scratch: Path, log: Path
+) -> None:
+    """Run the inputs, then exit the process."""
     try:
-        with said.open("wb") as file:
+        with log.open("wb") as file:
             os.dup2(file.fileno(), 2)
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 1)
         torch.set_num_threads(1)
-        # More address space than this fails here instead of taking the machine.
+        # Allocating more fails in this process instead of exhausting the machine.
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-        examiner = Examiner(target_named(name), place / "input")
+        examiner = Examiner(target_named(name), scratch / "input")
         report = Report(out)
-        if way == "coverage":
-            from reliability.fuzz.guided import guided
+        if strategy == "coverage":
+            from reliability.fuzz.guided import run_guided
 
-            guided(examiner, inputs, seed, report, place)
+            run_guided(examiner, inputs, seed, report, scratch)
         else:
-            from reliability.fuzz.drawn import drawn
+            from reliability.fuzz.drawn import run_drawn
 
-            drawn(examiner, inputs, seed, report)
+            run_drawn(examiner, inputs, seed, report)
         report.write()
         os._exit(0)
     except BaseException:
@@ -89,12 +91,12 @@ def _child(name: str, inputs: int, seed: int, out: Path, way: str, place: Path, 
         os._exit(1)
 
 
-def _ended(child: int) -> int:
-    """The exit status of a process, which is killed where it hangs."""
-    deadline = time.monotonic() + SECONDS
+def _wait(child: int) -> int:
+    """Wait for a process, kill it after the timeout, and return its exit status."""
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.05)
     with contextlib.suppress(ProcessLookupError):
@@ -103,12 +105,12 @@ def _ended(child: int) -> int:
 
 
 def fast_folder() -> str | None:
-    """Files in memory where there are such; else the usual place."""
+    """The folder of files in memory, or None if it cannot be written."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class Report:
-    """Writes the tally now and then, and each input before it is read: a crash leaves it there."""
+    """Saves the tally regularly, and each input before it is read so that it survives a crash."""
 
     def __init__(self, out: Path) -> None:
         self.out, self.tally = out, Tally()
@@ -116,16 +118,16 @@ class Report:
         self._current = out.with_suffix(".input").open("wb", buffering=0)
 
     def examine(self, examiner: Examiner, data: bytes) -> Outcome:
-        """Have an input read, and count what came of it."""
+        """Examine an input and count its outcome."""
         self._current.seek(0)
         self._current.truncate()
         self._current.write(data)
-        if time.monotonic() - self._last > SAVED_EVERY:
+        if time.monotonic() - self._last > SAVE_INTERVAL:
             self.write()
         return self.tally.examine(examiner, data)
 
     def write(self) -> None:
-        """The tally so far."""
+        """Save the tally."""
         temporary = self.out.with_suffix(".tmp")
         temporary.write_text(json.dumps(self.tally.as_dict()), "utf-8")
         temporary.replace(self.out)

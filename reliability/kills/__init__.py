@@ -1,1 +1,1 @@
-"""Work killed at random moments, then taken up again: ``python -m reliability.kills``."""
+"""Jobs killed at random moments, then resumed: ``python -m reliability.kills``."""

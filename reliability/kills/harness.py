@@ -1,7 +1,7 @@
-"""Kills work at random moments by SIGKILL and takes it up again until it is done.
+"""Kills jobs by SIGKILL at random moments and resumes them until they are done.
 
-The work runs in a process forked from this one, so that its moments are of the work and not of
-Python's start. Torch and Numba run on one thread, or the fork would lack theirs.
+Jobs run in forked processes, so that kills hit the work and not the start of Python. Torch and
+Numba run on one thread because a forked process has no other.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reliability.kills.jobs import Job, fresh
+from reliability.kills.jobs import Job, prepare_folder
 
 
 @dataclass
-class Killed:
-    """What came of a job's kills.
+class KillResult:
+    """Counts and failures of a job.
 
     Attributes:
-        kills: SIGKILLs that hit the work before it ended.
-        late: sent when it had ended already.
-        rounds: times that the work was brought to its end after one kill or several.
-        seconds: that the uninterrupted work takes.
-        failures: what went wrong, by round.
+        kills: SIGKILLs that hit the running job.
+        late: SIGKILLs sent after the job had ended.
+        rounds: completed runs, each after one to four kills.
+        seconds: time of an uninterrupted run.
+        failures: messages of failed rounds.
     """
 
     kills: int = 0
@@ -37,57 +37,57 @@ class Killed:
     failures: list[str] = field(default_factory=list)
 
 
-def killed(job: Job, kills: int, seed: int, place: Path) -> Killed:
-    """Kill a job so often, over as many rounds as that takes.
+def kill_repeatedly(job: Job, kills: int, seed: int, folder: Path) -> KillResult:
+    """Run a job in rounds until ``kills`` SIGKILLs have hit it.
 
     Args:
-        job: what to kill.
-        kills: how many SIGKILLs must hit.
-        seed: of the moments.
-        place: a folder.
+        job: the job.
+        kills: number of SIGKILLs that must hit.
+        seed: seed of the moments.
+        folder: folder for the files of the job.
     """
-    told = Killed()
+    result = KillResult()
     rng = random.Random(f"{job.name} {seed}")
-    started = place / "start"
-    fresh(place / "whole", job)
-    # Once to compile and import, and once to be timed.
-    job.work(place / "whole")
-    fresh(place / "whole", job)
+    killed = folder / "start"
+    prepare_folder(folder / "whole", job)
+    # The first run compiles and imports; the second is timed.
+    job.work(folder / "whole")
+    prepare_folder(folder / "whole", job)
     start = time.monotonic()
-    _wait(_forked(job, place / "whole"))
-    told.seconds = time.monotonic() - start
-    wanted = job.result(place / "whole")
-    while told.kills < kills and len(told.failures) < 5:
-        fresh(started, job)
+    _wait(_forked(job, folder / "whole"))
+    result.seconds = time.monotonic() - start
+    expected = job.result(folder / "whole")
+    while result.kills < kills and len(result.failures) < 5:
+        prepare_folder(killed, job)
         try:
-            _round(job, started, rng, told, kills)
-            if job.result(started) != wanted:
-                told.failures.append("another result than without a kill")
+            _round(job, killed, rng, result, kills)
+            if job.result(killed) != expected:
+                result.failures.append("the result differs from that of an uninterrupted run")
         except Exception:
-            told.failures.append(traceback.format_exc(limit=-3))
-        told.rounds += 1
-        shutil.rmtree(started, ignore_errors=True)
-    return told
+            result.failures.append(traceback.format_exc(limit=-3))
+        result.rounds += 1
+        shutil.rmtree(killed, ignore_errors=True)
+    return result
 
 
-def _round(job: Job, folder: Path, rng: random.Random, told: Killed, kills: int) -> None:
-    """One kill to four, then to the end."""
-    window = told.seconds
+def _round(job: Job, folder: Path, rng: random.Random, result: KillResult, kills: int) -> None:
+    """One to four kills, then a run to the end."""
+    window = result.seconds
     for _ in range(rng.randint(1, 4)):
-        if told.kills >= kills:
+        if result.kills >= kills:
             break
         child = _forked(job, folder)
         time.sleep(rng.uniform(0, window))
         os.kill(child, signal.SIGKILL)
         if _wait(child) == -signal.SIGKILL:
-            told.kills += 1
+            result.kills += 1
         else:
-            told.late += 1
-            window *= 0.9  # what is left of the work gets less, and other programs come and go
+            result.late += 1
+            window *= 0.9  # less work remains, and the load of the machine varies
         job.check(folder)
-    ended = _wait(_forked(job, folder))
-    if ended != 0:
-        raise RuntimeError(f"taken up again it ended with {ended}")
+    status = _wait(_forked(job, folder))
+    if status != 0:
+        raise RuntimeError(f"the resumed job ended with {status}")
 
 
 def _forked(job: Job, folder: Path) -> int:

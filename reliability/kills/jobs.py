@@ -1,4 +1,4 @@
-"""Pieces of work of a second or less, each with what must hold after any kill."""
+"""Jobs of a second or less, each with a check that must pass after any kill."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ from golddiff_lab.training.train import train
 
 @dataclass(frozen=True)
 class Job:
-    """A piece of work.
+    """A job that can be killed and resumed.
 
     Attributes:
-        name: of it.
-        prepare: makes what it starts from, in an empty folder.
-        work: does it, or goes on with it.
-        check: called after a kill, before the work is taken up: raises where something half done
-            can be opened.
-        result: what it made, as one checksum; equal runs make it equal.
+        name: name of the job.
+        prepare: writes its inputs into an empty folder.
+        work: starts or resumes the job.
+        check: called after each kill; raises if an incomplete result can be opened.
+        result: checksum of the result, equal for equal runs.
     """
 
     name: str
@@ -44,14 +43,14 @@ class Job:
 
 
 def jobs() -> list[Job]:
-    """All of them."""
+    """All jobs."""
     return [
-        Job("store build", _nothing, _build, _opens_whole, _store_sum),
-        Job("store rebuild", _old_store, _rebuild, _old_or_new, _store_sum),
-        Job("index build", _store, _index, _no_half_index, _index_sum),
-        Job("latent build", _nothing, _latents, _opens_whole, _store_sum),
-        Job("oracle training", _small_store, _train, _loads, _weights_sum),
-        Job("reproduce", _nothing, _reproduce, _results_sound, _results_sum),
+        Job("store build", _nothing, _build, _check_store, _store_sum),
+        Job("store rebuild", _old_store, _rebuild, _check_either_store, _store_sum),
+        Job("index build", _store, _index, _check_index, _index_sum),
+        Job("latent build", _nothing, _latents, _check_store, _store_sum),
+        Job("oracle training", _small_store, _train, _check_weights, _weights_sum),
+        Job("reproduce", _nothing, _reproduce, _check_results, _results_sum),
     ]
 
 
@@ -61,7 +60,7 @@ def pixels(n: int, shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any
 
 
 def _nothing(folder: Path) -> None:
-    """The work starts from nothing."""
+    """The job has no inputs."""
 
 
 def _build(folder: Path) -> None:
@@ -78,20 +77,22 @@ def _rebuild(folder: Path) -> None:
     ImageStore.build(source, folder / "store", labels, overwrite=True)
 
 
-def _opens_whole(folder: Path) -> None:
+def _check_store(folder: Path) -> None:
     if (folder / "store").exists():
         ImageStore.open(folder / "store").verify()
 
 
-def _old_or_new(folder: Path) -> None:
+def _check_either_store(folder: Path) -> None:
     store = ImageStore.open(folder / "store")
     store.verify()
     assert store.n in (500, 6000), store.n
 
 
 def _store_sum(folder: Path) -> str:
-    left = [p.name for p in folder.iterdir() if p.name not in ("store", "start", ".store.lock")]
-    assert not left, f"left behind: {left}"
+    leftovers = [
+        p.name for p in folder.iterdir() if p.name not in ("store", "start", ".store.lock")
+    ]
+    assert not leftovers, f"left behind: {leftovers}"
     return _sum([folder / "store"])
 
 
@@ -104,7 +105,7 @@ def _index(folder: Path) -> None:
     index_build.build(ImageStore.open(folder / "store"))
 
 
-def _no_half_index(folder: Path) -> None:
+def _check_index(folder: Path) -> None:
     try:
         Index.open(ImageStore.open(folder / "store")).verify()
     except StoreError as error:
@@ -118,10 +119,10 @@ def _index_sum(folder: Path) -> str:
 
 
 class _Coder:
-    """A stand-in for a VAE that costs little: average pooling, scaled."""
+    """A cheap stand-in for a VAE: scaled average pooling."""
 
-    class config:  # noqa: N801, as diffusers names it
-        """What is read of a VAE's configuration."""
+    class config:  # noqa: N801, the name in diffusers
+        """The settings of a VAE that are read."""
 
         in_channels, scaling_factor = 3, 0.5
 
@@ -163,7 +164,7 @@ def _train(folder: Path) -> None:
     train(store, folder / "out", SETTINGS, save_every=0.0)
 
 
-def _loads(folder: Path) -> None:
+def _check_weights(folder: Path) -> None:
     from golddiff.oracles.load import load_oracle
 
     if (folder / "out" / "model.safetensors").exists():
@@ -181,14 +182,14 @@ def _weights_sum(folder: Path) -> str:
 
 
 def _reproduce(folder: Path) -> None:
-    """What ``golddiff reproduce`` does: results computed once each, and a page of them all."""
+    """As ``golddiff reproduce``: compute each result once, then write a page of all results."""
     from golddiff import Optimal, Wiener, sample
     from golddiff.system.files import atomic_write
 
-    place = folder / "data"
-    if not place.exists():
-        ImageStore.build(pixels(200, (1, 8, 8)), place)
-    store = ImageStore.open(place)
+    data = folder / "data"
+    if not data.exists():
+        ImageStore.build(pixels(200, (1, 8, 8)), data)
+    store = ImageStore.open(data)
     cells = Cells(folder / "cells")
     rows = []
     for name, method in (("optimal", Optimal(store)), ("wiener", Wiener(store))):
@@ -204,7 +205,7 @@ def _reproduce(folder: Path) -> None:
         path.write_text(json.dumps(rows), "utf-8")
 
 
-def _results_sound(folder: Path) -> None:
+def _check_results(folder: Path) -> None:
     for path in [*(folder / "cells").glob("[!.]*.json"), *folder.glob("page.json")]:
         json.loads(path.read_text("utf-8"))
 
@@ -213,18 +214,18 @@ def _results_sum(folder: Path) -> str:
     return hashlib.sha256((folder / "page.json").read_bytes()).hexdigest()
 
 
-def _sum(places: list[Path]) -> str:
-    """A checksum of all files that are not hidden, by name."""
+def _sum(folders: list[Path]) -> str:
+    """Checksum of the names and contents of all files that are not hidden."""
     digest = hashlib.sha256()
-    for place in places:
-        for path in sorted(place.rglob("*")):
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
             if path.is_file() and not path.name.startswith("."):
-                digest.update(str(path.relative_to(place)).encode() + path.read_bytes())
+                digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
     return digest.hexdigest()
 
 
-def fresh(folder: Path, job: Job) -> None:
-    """An empty folder with what the work starts from."""
+def prepare_folder(folder: Path, job: Job) -> None:
+    """Empty a folder and write the inputs of a job into it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     job.prepare(folder)

@@ -1,1 +1,1 @@
-"""Every fast path against its float64 twin, on random cases: ``python -m reliability.numbers``."""
+"""Fast code against float64 references on random cases: ``python -m reliability.numbers``."""

@@ -1,4 +1,4 @@
-"""``python -m reliability.numbers``: 20,000 cases; prints and writes the worst error by path."""
+"""``python -m reliability.numbers``: 20,000 cases; reports the largest error of each path."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ HEADER = ["path", "cases", "near", "far", "the worst case"]
 
 
 def main() -> int:
-    """Arguments: how many cases, the first seed, where figures go; 1 where one is too far off."""
+    """Run the check; return 1 if an error is above its tolerance."""
     parser = argparse.ArgumentParser(prog="python -m reliability.numbers", description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=PATHS, action="append")
     parser.add_argument("--out", type=Path, default=Path("numbers.json"))
-    asked = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    report, start, seed = Report(), time.perf_counter(), asked.seed
-    while report.cases < asked.cases:
-        compare(min(PART, asked.cases - report.cases), seed, report, asked.only)
+    report, start, seed = Report(), time.perf_counter(), args.seed
+    while report.cases < args.cases:
+        compare(min(PART, args.cases - report.cases), seed, report, args.only)
         seed += 1
-        asked.out.write_text(json.dumps(asdict(report), indent=1) + "\n", "utf-8")
+        args.out.write_text(json.dumps(asdict(report), indent=1) + "\n", "utf-8")
         print(f"{report.cases:,} cases, {time.perf_counter() - start:.0f} s", flush=True)
     rows = [
         [name, f"{worst.cases:,}", f"{worst.near:.1e}", f"{worst.far:.1e}", worst.where]
         for name, worst in sorted(report.paths.items())
     ]
     print("\n".join(markdown_table(HEADER, rows)), flush=True)
-    found = [name for name, worst in report.paths.items() if worst.found]
-    print(f"{report.cases:,} cases, findings: {', '.join(found) or 'none'}")
-    return 1 if found else 0
+    findings = [name for name, worst in report.paths.items() if worst.found]
+    print(f"{report.cases:,} cases, findings: {', '.join(findings) or 'none'}")
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

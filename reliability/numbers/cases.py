@@ -1,4 +1,4 @@
-"""Random training sets, noise levels and queries, the odd ones among them."""
+"""Random training sets, noise levels and queries, edge cases included."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Case:
     """A training set with queries.
 
     Attributes:
-        kind: of training set, a name in ``KINDS``.
-        store: as golddiff holds it.
-        images: (N, D) float64, computed from the raw file.
+        kind: kind of training set, a name in ``KINDS``.
+        store: the training set.
+        images: (N, D) float64 images, computed from the stored values.
         sigma: noise level, 0.002 to 200.
-        x: (B, *shape) float32 queries: images noised at the level, or noise alone.
-        near: whether they are images noised, as sampling sees them.
+        x: (B, *shape) float32 queries: noisy images, or pure noise.
+        near: whether the queries are noisy images, as in sampling.
     """
 
     kind: str
@@ -45,12 +45,12 @@ class Case:
 
     @property
     def scale(self) -> float:
-        """What errors are shares of: the largest value of the images, 1 at least."""
+        """The unit of errors: the largest absolute value of the images, at least 1."""
         return max(1.0, float(np.abs(self.images).max()))
 
 
 def random_store(rng: np.random.Generator, folder: Path) -> tuple[str, ImageStore]:
-    """A small training set of any kind, shape and number of images."""
+    """A small training set of random kind, shape and size."""
     kind = str(rng.choice(KINDS))
     n = 1 if kind == "one image" else int(rng.integers(2, 40))
     if kind in ("points", "latents", "extreme"):
@@ -86,13 +86,13 @@ def _pixels(
     pixels = rng.integers(0, 256, (n, *shape)).astype(np.uint8)
     if kind == "duplicates":
         pixels = pixels[rng.integers(0, max(1, n // 4), n)]
-        # Twins that differ by one grey level of one value.
+        # Near duplicates differ by one grey level of one value.
         pixels[0].reshape(-1)[0] ^= 1
     return pixels
 
 
 def random_case(rng: np.random.Generator, kind: str, store: ImageStore) -> Case:
-    """Queries at one noise level."""
+    """Random queries at a random noise level."""
     sigma = float(np.exp(rng.uniform(math.log(0.002), math.log(200))))
     raw = np.asarray(store.flat, np.float64)
     images = raw / 127.5 - 1 if store.is_pixels else raw

@@ -1,4 +1,4 @@
-"""So many cases, and the worst error by path."""
+"""Compares paths on random cases and collects the largest error of each."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from reliability.numbers.cases import random_case, random_store
 from reliability.numbers.paths import PATHS
 
 CASES_A_STORE = 6
-# Of the largest value of the images, what an error may be at queries near images and far from them.
-ROOM_NEAR, ROOM_FAR = 1e-3, 5e-3
+# Largest allowed errors of near and far queries, relative to the largest value of the images.
+TOLERANCE_NEAR, TOLERANCE_FAR = 1e-3, 5e-3
 
 
 @dataclass
 class Worst:
-    """Errors of one path.
+    """The largest errors of a path.
 
     Attributes:
-        cases: compared.
-        near: the largest error at queries that are images noised.
-        far: the largest at queries that are noise alone.
-        where: the case of the largest.
+        cases: number of cases.
+        near: the largest error for queries that are noisy images.
+        far: the largest error for queries that are pure noise.
+        where: description of the case with the largest error.
     """
 
     cases: int = 0
@@ -35,13 +35,13 @@ class Worst:
 
     @property
     def found(self) -> bool:
-        """Whether that must not be."""
-        return not (self.near < ROOM_NEAR and self.far < ROOM_FAR)
+        """Whether an error is above its tolerance, or not a number."""
+        return not (self.near < TOLERANCE_NEAR and self.far < TOLERANCE_FAR)
 
 
 @dataclass
 class Report:
-    """Worst errors by path, and the cases so far."""
+    """The largest errors by path, and the number of cases."""
 
     cases: int = 0
     paths: dict[str, Worst] = field(default_factory=dict)
@@ -50,35 +50,35 @@ class Report:
 def compare(
     cases: int, seed: int, report: Report | None = None, only: Sequence[str] | None = None
 ) -> Report:
-    """Compare so many cases more; a case is one path at one noise level over one store.
+    """Compare further cases; a case is one path at one noise level over one store.
 
     Args:
-        cases: how many, at least.
-        seed: of all that is random.
-        report: goes on with it; None: a new one.
-        only: names of ``PATHS``, each tried every time; None: all, as often as they say.
+        cases: minimum number of cases.
+        seed: seed of all random choices.
+        report: report to extend; None starts a new one.
+        only: names of ``PATHS`` to run on every store; None runs all with their probabilities.
     """
     report = Report() if report is None else report
     paths = list(PATHS.values()) if only is None else [(PATHS[name][0], 1.0) for name in only]
     rng = np.random.default_rng(seed)
-    aim = report.cases + cases
-    with tempfile.TemporaryDirectory() as place:
+    goal = report.cases + cases
+    with tempfile.TemporaryDirectory() as folder:
         number = 0
-        while report.cases < aim:
+        while report.cases < goal:
             number += 1
-            kind, store = random_store(rng, Path(place) / f"store{number}")
+            kind, store = random_store(rng, Path(folder) / f"store{number}")
             for _ in range(CASES_A_STORE):
                 case = random_case(rng, kind, store)
-                for path, often in paths:
-                    if rng.random() >= often:
+                for path, probability in paths:
+                    if rng.random() >= probability:
                         continue
                     for name, error in path(rng, case):
-                        _note(report, name, error, case.near, f"{kind}, {store.n} x {store.shape}, "
-                              f"sigma {case.sigma:.4g}")  # fmt: skip
+                        where = f"{kind}, {store.n} x {store.shape}, sigma {case.sigma:.4g}"
+                        _record(report, name, error, case.near, where)
     return report
 
 
-def _note(report: Report, name: str, error: float, near: bool, where: str) -> None:
+def _record(report: Report, name: str, error: float, near: bool, where: str) -> None:
     worst = report.paths.setdefault(name, Worst())
     worst.cases += 1
     report.cases += 1
