@@ -75,15 +75,12 @@ def test_95_percent_of_the_errors_are_within_tol(digits, run_states, base):
             assert (true_errors <= tol).sum() >= 21, (tol, sigma, true_errors)
             not_full += int((estimates > 0).sum())
     assert within >= 0.95 * 2 * 10 * 24
-    if base != "kamb":  # whose small patches may match any image
+    if base != "kamb":  # its small patches may match any image
         assert not_full > 50
 
 
 def test_an_index_that_describes_noise_poorly_rarely_misses_the_nearest(make_store):
-    """The index keeps a sixteenth of a noise image, so the nearest image may have any rank in it.
-
-    About 1% of the queries may miss it; 32 of these 64 did when only the index's order counted.
-    """
+    """It keeps 1/16 of each image; its order alone missed the nearest of 32 of these 64 queries."""
     rng = np.random.default_rng(0)
     store = make_store(rng.integers(0, 256, (4000, 1, 16, 16), np.uint8))
     x = torch.from_numpy(rng.uniform(-1, 1, (64, 1, 16, 16)).astype(np.float32))
@@ -142,7 +139,7 @@ def test_tol_0_is_the_full_scan(digits, base, labels):
 
 @pytest.mark.parametrize("sigma", [40.0, 3.0, 0.3])
 def test_outputs_do_not_depend_on_batch_threads_or_memory(pictures, sigma):
-    """Bit for bit for batches and threads; within 1e-4 for memory limits."""
+    """Outputs are bitwise equal, except under another memory limit (within 1e-4)."""
     store, held_out = pictures
     golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.1))
     x = noised(held_out[:6], sigma)
@@ -261,7 +258,7 @@ def test_seamless_pca_does_not_miss_a_dominant_image(make_store):
 
 
 class DrawnOptimal(Optimal):
-    """Optimal, declared to have several logits per image: the schedule then draws images."""
+    """Optimal, declared to have several logits per image, so that the schedule draws images."""
 
     one_logit = False
 

@@ -34,7 +34,7 @@ def test_best_counts_have_the_target_error_with_the_fewest_images(tiles, square,
 
 
 def test_the_estimate_includes_the_error_of_the_sample_drawn_from():
-    """Many images are drawn twice; with two groups for one image it would miss a third."""
+    """Many images are drawn twice. Each must keep its group, or the estimate misses a third."""
     rng = np.random.default_rng(0)
     population = rng.normal(size=(20_000, 40))
     proposal = np.full(1000, 1 / 1000, np.float32)

@@ -35,10 +35,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="package")
 def cluster():
-    """A real Ray cluster that this process has joined: two nodes of one core each.
-
-    Asserts after the last test that none of its processes is left.
-    """
+    """A Ray cluster of two one-core nodes, joined; asserts at the end that no process is left."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.shutdown()  # other tests may have joined a cluster
     earlier = _children()
@@ -86,7 +83,7 @@ def _kill_survivors(processes, patience):
 
 @pytest.fixture(scope="session")
 def split(tmp_path_factory):
-    """split(store, shards): the paths of that many shards, of slightly different sizes."""
+    """split(store, shards): the paths of the given number of shards, of unequal sizes."""
     root = tmp_path_factory.mktemp("shards")
     paths = {}
 
@@ -120,7 +117,7 @@ def digits(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def split_digits(cluster, digits, split):
-    """The digits in two shards, open for all tests that do not modify them."""
+    """The digits in two shards; not to be modified."""
     # On a busy machine, processes start slowly.
     with ShardedStore.open(split(digits, 2), patience=600.0) as store:
         yield store
@@ -134,10 +131,7 @@ def patches(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def split_patches(cluster, patches, split, tmp_path_factory):
-    """The patches in two shards whose pixels (115,200 bytes) exceed the memory limit.
-
-    Open for all tests that do not modify them.
-    """
+    """The patches in two shards of 115,200 bytes, above the memory limit; not to be modified."""
     with ShardedStore.open(split(patches, 2), memory_limit=50_000, patience=600.0) as store:
         store.artifacts.folder = tmp_path_factory.mktemp("beside")
         yield store
@@ -156,7 +150,7 @@ def labelled_patches(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def split_classes(cluster, labelled_patches, split):
-    """The labelled patches, one class per shard; open for all tests that do not modify them."""
+    """The labelled patches in two shards, one class each; not to be modified."""
     with ShardedStore.open(split(labelled_patches, 2), patience=600.0) as store:
         yield store
 

@@ -1,4 +1,4 @@
-"""Shards built on a cluster hold the images of a single store, in the same order."""
+"""Shards built on a cluster hold the images of a single store, in its order."""
 
 import functools
 import io
@@ -102,9 +102,8 @@ def test_given_labels_replace_those_of_the_source(cluster, sources, tmp_path):
 def test_names_are_none_if_a_shard_has_no_names(cluster, sources, tmp_path):
     files = sorted(Path(sources["folder"][0]).rglob("*.png"))[:9]
     named = ImageStore.build(files[:4], tmp_path / "named")
-    unnamed = build_part(
-        ImageStore.build(files[4:], tmp_path / "rest"), slice(None), tmp_path / "bare"
-    )
+    rest = ImageStore.build(files[4:], tmp_path / "rest")
+    unnamed = build_part(rest, slice(None), tmp_path / "bare")
     with ShardedStore.open([named.path, unnamed], patience=600.0) as store:
         assert store.names_of([3]) == named.names[3:]
         assert store.names_of([3, 4]) is None

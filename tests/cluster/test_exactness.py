@@ -165,17 +165,15 @@ def test_images_factor_and_radius_equal_the_single_store(split_patches, patches)
 
 
 def test_attributions_equal_the_single_store(split_patches, patches, queries):
-    x = queries(patches, 0.5, 1)
+    x, stores = queries(patches, 0.5, 1), (patches, split_patches)
     for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Kamb(s, 3))):
-        (whole,), (split,) = (
-            make(store).attribute(x, 0.5, top=3) for store in (patches, split_patches)
-        )
+        (whole,), (split,) = (make(store).attribute(x, 0.5, top=3) for store in stores)
         for name in ("sources", "images", "tile_sources", "main"):
             np.testing.assert_array_equal(getattr(whole, name), getattr(split, name))
         np.testing.assert_allclose(split.weights, whole.weights, atol=1e-4)
         assert torch.allclose(split.reconstruct(), whole.reconstruct(), atol=TOLERANCE)
         assert torch.allclose(split.from_top(), whole.from_top(), atol=1e-4)
-        pixels = [golddiff.pixel_sources(make(s), x, 0.5, 5, 6) for s in (patches, split_patches)]
+        pixels = [golddiff.pixel_sources(make(s), x, 0.5, 5, 6) for s in stores]
         np.testing.assert_array_equal(pixels[1].sources, pixels[0].sources)
     golden = golddiff.GoldDiff(golddiff.Optimal(split_patches))
     samples = golddiff.sample(golden, 1, 3, attribution=True)
@@ -184,9 +182,8 @@ def test_attributions_equal_the_single_store(split_patches, patches, queries):
 
 def test_a_gaussian_mixture_equals_the_single_store(split_patches, patches, queries):
     x = queries(patches, 1.0, 2)
-    whole, split = (
-        golddiff.GaussianMixture(s, components=1)(x, 1.0) for s in (patches, split_patches)
-    )
+    stores = patches, split_patches
+    whole, split = (golddiff.GaussianMixture(s, components=1)(x, 1.0) for s in stores)
     assert close(whole, split)
 
 
@@ -224,14 +221,13 @@ def test_tiled_supports_equal_the_single_store(split_patches, patches, queries):
         return TiledSupport(4, [*listed, Support(np.arange(20))])  # the last is in one shard
 
     supports = [tiles(), tiles()]
-    whole, split = (
-        golddiff.PCA(s).denoise_over(x, 1.0, supports) for s in (patches, split_patches)
-    )
+    stores = patches, split_patches
+    whole, split = (golddiff.PCA(s).denoise_over(x, 1.0, supports) for s in stores)
     np.testing.assert_allclose(split, whole, atol=TOLERANCE)
 
 
 class MeanDifference:
-    """A metric: difference of mean values, of the image or of each tile's share of values."""
+    """A metric: difference of mean values, over all values or over 16 consecutive parts."""
 
     def __init__(self, side=None):
         self.side = side
@@ -253,7 +249,7 @@ class Count:
 
 
 class ThirdRows:
-    """A question that depends on the row in the whole store: every third row, weighted by it."""
+    """A question that depends on rows of the whole store: every third one, with weights."""
 
     def answer_shard(self, images, x, within, total):
         rows = [support.rows + images.first_row for support in within]

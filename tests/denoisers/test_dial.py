@@ -20,9 +20,9 @@ def store(make_store):
 
 def test_the_threshold_is_interpolated_and_never_falls():
     measured = Dial(np.array([0.001, 0.01, 0.1, 0.2]), np.array([0.0, 0.5, 0.9, 0.9]))
-    found = [measured.threshold(v) for v in np.linspace(0, 1, 21)]
-    assert found == sorted(found)
-    assert found[0] == 0
+    thresholds = [measured.threshold(v) for v in np.linspace(0, 1, 21)]
+    assert thresholds == sorted(thresholds)
+    assert thresholds[0] == 0
     assert measured.threshold(0.5) == 0.01
     assert measured.threshold(0.7) == pytest.approx(0.032, abs=1e-3)
     assert measured.threshold(1) == 0.1  # the smallest threshold of the largest novelty
@@ -93,9 +93,8 @@ def test_create_builds_recommended_and_golddiff_pca(store):
     created = golddiff.create("recommended", store, novelty=0.4, seed=2)
     assert torch.equal(created(x, 2.0), golddiff.recommended(store, 0.4, 2)(x, 2.0))
     golden = golddiff.create("golddiff-pca", store, mask_threshold=0.01)
-    direct = golddiff.GoldDiff(
-        golddiff.PCA(store, 0.01), golddiff.PaperSchedule(variant="released")
-    )
+    released = golddiff.PaperSchedule(variant="released")
+    direct = golddiff.GoldDiff(golddiff.PCA(store, 0.01), released)
     assert torch.equal(golden(x, 2.0), direct(x, 2.0))
 
 

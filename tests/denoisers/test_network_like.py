@@ -134,11 +134,11 @@ def test_points_latents_and_constant_images_give_finite_samples(make_store, sour
 )
 def test_patch_sizes_of_its_squares_at_ddim_noise_levels(side, expected):
     sizes = square_sizes(side)
-    found = [
+    nearest_sizes = [
         min(sizes, key=lambda pair: abs(pair[0] - sigma))[1]
         for sigma in (6.17, 3.44, 2.04, 1.24, 0.72, 0.34, 0.01)
     ]
-    assert found == expected
+    assert nearest_sizes == expected
     assert sizes[0][1] == side
 
 
@@ -158,12 +158,12 @@ def test_attribute_is_refused_but_works_on_its_golden_part(store, denoiser, quer
 
 
 def test_with_seed_changes_the_seeds_and_shares_the_base(store, denoiser, queries):
-    other = denoiser.with_seed(7)
-    assert other.golden.base is denoiser.golden.base
+    reseeded = denoiser.with_seed(7)
+    assert reseeded.golden.base is denoiser.golden.base
     x = queries(store, 1.0)
-    assert torch.equal(other(x, 1.0), golddiff.network_like(store, 7)(x, 1.0))
-    assert (denoiser.golden.seed, other.golden.seed, other.seed) == (0, 7, 7)
-    assert [part.seed for part in other.parts(1.0)[:2]] == [7, 7]
+    assert torch.equal(reseeded(x, 1.0), golddiff.network_like(store, 7)(x, 1.0))
+    assert (denoiser.golden.seed, reseeded.golden.seed, reseeded.seed) == (0, 7, 7)
+    assert [part.seed for part in reseeded.parts(1.0)[:2]] == [7, 7]
 
 
 def test_a_description_builds_the_same_denoiser(store, denoiser, queries):

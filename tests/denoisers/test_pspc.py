@@ -84,7 +84,7 @@ def test_without_heatmaps_flex_uses_the_sensitivity_of_wiener(store):
     changes = wiener(torch.eye(store.d).reshape(-1, *store.shape), sigma) - at_zero
     by_input = changes.abs().reshape(channels, pixels, channels, pixels).sum((0, 2)).numpy()
     masks = PSPCFlex(store, 0.5).ready(sigma).masks
-    if store.shape != SHAPES["odd grey"]:  # whose border hardly varies
+    if store.shape != SHAPES["odd grey"]:  # its border hardly varies
         assert len(masks) == pixels
         for sensitivity, mask in zip(by_input.T, masks, strict=True):
             assert sensitivity[mask].sum() >= 0.499 * sensitivity.sum()

@@ -57,9 +57,9 @@ def store(request, make_store, smooth_images):
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_it_equals_the_float64_equation(store, queries, share, sigma):
     x = queries(store, sigma)
-    found = golddiff.PCA(store, 0.05, share=share)(x, sigma)
+    mean = golddiff.PCA(store, 0.05, share=share)(x, sigma)
     expected = reference_mean(store, x, sigma, 0.05, SIDES[share])
-    assert (found - expected).abs().max() < 2e-4
+    assert (mean - expected).abs().max() < 2e-4
 
 
 def test_seamless_logits_are_interpolated_between_units_of_4x4(make_store, smooth_images, queries):
@@ -99,24 +99,24 @@ def test_attributions_reconstruct_the_output(store, queries, share):
         pytest.skip("points have no seams")
     golden = golddiff.GoldDiff(golddiff.PCA(store, 0.05, share=share))
     x = queries(store, 0.5)
-    for found, image in zip(golden.attribute(x, 0.5), golden(x, 0.5), strict=True):
-        assert (found.reconstruct() - image).abs().max() < 1e-4
-        assert np.allclose(found.image_weights.sum(), 1)
+    for attribution, image in zip(golden.attribute(x, 0.5), golden(x, 0.5), strict=True):
+        assert (attribution.reconstruct() - image).abs().max() < 1e-4
+        assert np.allclose(attribution.image_weights.sum(), 1)
 
 
 def test_pixel_sources_give_the_output_pixel(make_store, smooth_images, queries):
     store = make_store(smooth_images(60, (3, 8, 8)))
     pca = golddiff.PCA(store, 0.05, share="seamless")
     x = queries(store, 0.5)[:1]
-    found = golddiff.pixel_sources(pca, x, 0.5, 3, 5)
-    assert np.allclose(found.value, pca(x, 0.5)[0, :, 3, 5], atol=1e-4)
+    sources = golddiff.pixel_sources(pca, x, 0.5, 3, 5)
+    assert np.allclose(sources.value, pca(x, 0.5)[0, :, 3, 5], atol=1e-4)
 
 
 def test_wss_is_the_average_of_batch_means(store, queries):
     x = queries(store, 0.5)
-    found = golddiff.PCA(store, 0.05, "wss", batch_size=30, share="pixel")(x, 0.5)
+    mean = golddiff.PCA(store, 0.05, "wss", batch_size=30, share="pixel")(x, 0.5)
     halves = [reference_mean(store, x, 0.5, 0.05, 1, rows) for rows in np.split(np.arange(60), 2)]
-    assert (found - sum(halves) / 2).abs().max() < 2e-4
+    assert (mean - sum(halves) / 2).abs().max() < 2e-4
 
 
 def test_unit_counts_equal_the_sums_of_masks(store, monkeypatch):
@@ -205,8 +205,8 @@ def test_seamless_fits_values_and_differences_by_least_squares(pictures, queries
     gradient = np.zeros((len(ends[0]), d))
     gradient[np.arange(len(ends[0])), ends[0]] = -1
     gradient[np.arange(len(ends[0])), ends[1]] = 1
-    found = golddiff.PCA(pictures, 0.05, share="seamless")(x, sigma)
-    for image, query in zip(found, x, strict=True):
+    out = golddiff.PCA(pictures, 0.05, share="seamless")(x, sigma)
+    for image, query in zip(out, x, strict=True):
         logits = units.float64_logits(values.astype(np.float32), query.numpy().ravel(), sigma)
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         weights = np.tile(weights / weights.sum(axis=1, keepdims=True), (3, 1))  # (D, k)
@@ -219,5 +219,5 @@ def test_seamless_fits_values_and_differences_by_least_squares(pictures, queries
 
 def test_a_single_image_is_the_seamless_output(make_store, smooth_images, queries):
     store = make_store(smooth_images(1, (3, 9, 12)))
-    found = golddiff.PCA(store, 0.05, share="seamless")(store.images([0]) + 0.1, 0.5)
-    assert torch.allclose(found, store.images([0]), atol=1e-5)
+    out = golddiff.PCA(store, 0.05, share="seamless")(store.images([0]) + 0.1, 0.5)
+    assert torch.allclose(out, store.images([0]), atol=1e-5)
