@@ -244,7 +244,7 @@ def test_attribution_uses_the_log_weights(store, queries):
     assert attribution.image_weights.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("kept", [0, 1 / 16])
+@pytest.mark.parametrize("cache_share", [0, 1 / 16])
 @pytest.mark.parametrize("sigma", [0.002, 0.3, 2.0])
 def test_the_sigma_gradient_is_accurate_with_large_log_weights(
     make_store, smooth_images, queries, sigma, cache_share, monkeypatch
