@@ -256,7 +256,7 @@ def test_the_default_patch_has_the_area_of_the_pca_masks(make_store, smooth_imag
         (True, "size True"),
         ("cifar10", "'cifar10'.*cifar10_unet_zeros.*mnist_unet_zeros"),
         ([], "at least one pair"),
-        ([(1.0, 3), (1.0, 5)], "another sigma"),
+        ([(1.0, 3), (1.0, 5)], "all sigmas different"),
         ([(1.0, 4)], "size 4"),
         ([(0.0, 3)], "sigma 0.0"),
         ([("1", 3)], "sigma '1'"),
