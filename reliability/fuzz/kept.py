@@ -51,7 +51,7 @@ class _MovedStore:
 @functools.cache
 def masks() -> list[bytes]:
     """The cached masks of a noise level."""
-    kept_masks.FEWEST_VALUES = 1
+    kept_masks.MIN_VALUES = 1
     with tempfile.TemporaryDirectory() as folder:
         store: Any = _MovedStore(Path(folder))
         kept_masks.tree_of(store, SIGMA, THRESHOLD)

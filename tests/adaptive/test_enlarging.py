@@ -1,4 +1,4 @@
-"""How far off a draw is by its own estimate, and how many images each tile is worth."""
+"""Error estimates of draws, and the best number of images per tile."""
 
 from functools import partial
 
@@ -16,51 +16,51 @@ P = np.log2(DECAY)
 
 
 @given(st.integers(1, 8), st.floats(1e-6, 1e2), st.integers(0, 999))
-def test_the_best_counts_have_the_error_asked_for_and_no_others_need_less(tiles, square, seed):
+def test_best_counts_have_the_target_error_with_the_fewest_images(tiles, square, seed):
     generator = np.random.default_rng(seed)
     squares, sizes = generator.exponential(1, tiles) ** 2, generator.integers(1, 50, tiles)
     counts = 64 * 2 ** generator.integers(0, 6, tiles)
     shares = sizes / sizes.sum()
 
-    def error(other):
-        return shares @ (squares * (other / counts) ** -P)
+    def error(trial):
+        return shares @ (squares * (trial / counts) ** -P)
 
     best = best_counts(squares, counts, sizes, square)
     assert np.isclose(error(best), square)
     for _ in range(20):
-        other = best * np.exp(generator.normal(0, 0.3, tiles))
-        other *= (error(other) / square) ** (1 / P)  # the same error
-        assert shares @ other >= shares @ best * (1 - 1e-9)
+        trial = best * np.exp(generator.normal(0, 0.3, tiles))
+        trial *= (error(trial) / square) ** (1 / P)  # the same error
+        assert shares @ trial >= shares @ best * (1 - 1e-9)
 
 
-def test_rounds_from_one_sample_tell_the_sample_s_error_too():
-    """Many images are drawn twice. Were they in two groups, the estimate would miss a third."""
+def test_the_estimate_includes_the_error_of_the_sample_drawn_from():
+    """Many images are drawn twice. Each must keep its group, or the estimate misses a third."""
     rng = np.random.default_rng(0)
-    everything = rng.normal(size=(20_000, 40))
-    share = np.full(1000, 1 / 1000, np.float32)
+    population = rng.normal(size=(20_000, 40))
+    proposal = np.full(1000, 1 / 1000, np.float32)
 
     def posterior(support):
         weights = np.exp(support.log_weights)
-        sums = weights @ everything[support.rows]
+        sums = weights @ population[support.rows]
         return Posterior(np.zeros((1, 1)), weights.sum()[None, None], sums[None])
 
     def error_and_estimate(seed):
-        sample = np.sort(rng.choice(len(everything), 1000, replace=False))
+        sample = np.sort(rng.choice(len(population), 1000, replace=False))
         images = DrawnImages(
-            lambda count, turn: drawn(share, sample, count, uniform((seed, turn), sample)),
+            lambda count, turn: drawn(proposal, sample, count, uniform((seed, turn), sample)),
             partial(groups, (seed,)),
             lambda supports: list(map(posterior, supports)),
-            len(everything) / len(sample),
+            len(population) / len(sample),
         )
         for count in (300, 600, 900):
             images.enlarge(count)
-        return np.square(images.mean() - everything.mean(axis=0)).mean(), images.square()[0]
+        return np.square(images.mean() - population.mean(axis=0)).mean(), images.square()[0]
 
     errors, squares = zip(*map(error_and_estimate, range(60)), strict=True)
     assert np.mean(squares) == pytest.approx(np.mean(errors), rel=0.1)
 
 
-def test_a_tile_without_an_error_asks_for_none():
+def test_a_tile_without_error_needs_no_images():
     best = best_counts(np.array([0.0, 1.0]), np.array([64, 64]), np.array([1, 1]), 0.5)
     assert best[0] == 0
     assert np.isclose(best[1], 64)

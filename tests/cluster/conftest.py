@@ -1,4 +1,4 @@
-"""Stores cut into shards, and a Ray of two nodes that all these tests share."""
+"""Sharded stores, and a Ray cluster of two nodes, shared by all these tests."""
 
 import contextlib
 import os
@@ -19,12 +19,12 @@ except ImportError:  # an extra
 
 HERE = Path(__file__).parent
 STARTS = 3
-# A node that is gone is noticed after 5 seconds, not 15.
+# Ray detects a lost node after 5 seconds instead of 15.
 NOTICED = {"health_check_period_ms": 600}
 
 
 def pytest_collection_modifyitems(items):
-    """Skip what needs Ray where it is not installed."""
+    """Skip tests that need Ray if it is not installed."""
     if ray is not None:
         return
     mark = pytest.mark.skip(reason="needs Ray: pip install 'golddiff[cluster]'")
@@ -35,39 +35,36 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="package")
 def cluster():
-    """A real Ray, joined: two nodes of one core each, as ``ray start`` starts them.
-
-    When the last of these tests is done no process of it is left.
-    """
+    """A Ray cluster of two one-core nodes, joined; asserts at the end that no process is left."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.shutdown()  # what tests elsewhere may have left
-    others = _children()
+    ray.shutdown()  # other tests may have joined a cluster
+    earlier = _children()
     with pytest.MonkeyPatch.context() as patch:
-        # Otherwise every shard's process compiles the package's source again.
+        # With it, every shard's process compiles the package's source again.
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        made = _two_nodes()
-    golddiff.cluster.connect(made.address)
-    yield made
-    ours = _children() - others
+        nodes = _two_nodes()
+    golddiff.cluster.connect(nodes.address)
+    yield nodes
+    own = _children() - earlier
     ray.shutdown()
-    made.shutdown()
-    assert not _still_there(ours, patience=60)
+    nodes.shutdown()
+    assert not _kill_survivors(own, patience=60)
 
 
 def _two_nodes():
     from ray.cluster_utils import Cluster
 
-    # Where other work leaves it no time Ray gives a start up after half a minute.
-    for left in reversed(range(STARTS)):
-        others, made = _children(), Cluster()
+    # On a busy machine, Ray's start times out after half a minute.
+    for attempts_left in reversed(range(STARTS)):
+        earlier, nodes = _children(), Cluster()
         try:
-            made.add_node(num_cpus=1, include_dashboard=False, _system_config=NOTICED)
-            made.add_node(num_cpus=1)
-            return made
-        except Exception:  # Ray's own kinds
-            made.shutdown()
-            _still_there(_children() - others, patience=0)
-            if left == 0:
+            nodes.add_node(num_cpus=1, include_dashboard=False, _system_config=NOTICED)
+            nodes.add_node(num_cpus=1)
+            return nodes
+        except Exception:  # Ray raises several types
+            nodes.shutdown()
+            _kill_survivors(_children() - earlier, patience=0)
+            if attempts_left == 0:
                 raise
 
 
@@ -75,8 +72,8 @@ def _children():
     return set(psutil.Process().children(recursive=True))
 
 
-def _still_there(processes, patience):
-    """Those that have not ended after so many seconds; they are killed."""
+def _kill_survivors(processes, patience):
+    """Wait ``patience`` seconds, then kill the processes still alive and return them."""
     _, alive = psutil.wait_procs(processes, timeout=patience)
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -85,27 +82,27 @@ def _still_there(processes, patience):
 
 
 @pytest.fixture(scope="session")
-def cut(tmp_path_factory):
-    """cut(store, shards): the paths of shards of about equal size, uneven on purpose."""
+def split(tmp_path_factory):
+    """split(store, shards): the paths of the given number of shards, of unequal sizes."""
     root = tmp_path_factory.mktemp("shards")
-    made = {}
+    paths = {}
 
-    def into(store, shards):
+    def shard_paths(store, shards):
         key = str(store.path), shards
-        if key not in made:
+        if key not in paths:
             borders = np.linspace(0, store.n, shards + 1).astype(int)
             borders[1:-1] += np.arange(shards - 1) % 3
-            made[key] = [
-                part(store, rows, root / f"{len(made)}-{i}")
+            paths[key] = [
+                part(store, rows, root / f"{len(paths)}-{i}")
                 for i, rows in enumerate(map(slice, borders[:-1], borders[1:]))
             ]
-        return made[key]
+        return paths[key]
 
-    return into
+    return shard_paths
 
 
 def part(store, rows, path):
-    """A store of some consecutive rows of another."""
+    """Build a store of consecutive rows of another; returns its path."""
     pixels = np.array(store.flat[rows]).reshape(-1, *store.shape)
     labels = None if store.labels is None else store.labels[rows]
     ImageStore.build(pixels, path, labels)
@@ -119,10 +116,10 @@ def digits(tmp_path_factory):
 
 
 @pytest.fixture(scope="package")
-def two(cluster, digits, cut):
-    """The digits in two shards, open for all tests that leave them as they are."""
-    # Processes take their time to start where other work goes on.
-    with ShardedStore.open(cut(digits, 2), patience=600.0) as store:
+def split_digits(cluster, digits, split):
+    """The digits in two shards; not to be modified."""
+    # On a busy machine, processes start slowly.
+    with ShardedStore.open(split(digits, 2), patience=600.0) as store:
         yield store
 
 
@@ -133,19 +130,16 @@ def patches(tmp_path_factory):
 
 
 @pytest.fixture(scope="package")
-def coloured(cluster, patches, cut, tmp_path_factory):
-    """The patches in two shards, each larger (115,200 bytes of pixels) than what may be resident.
-
-    Open, like ``two``, for all tests that leave it as it is.
-    """
-    with ShardedStore.open(cut(patches, 2), memory_limit=50_000, patience=600.0) as store:
+def split_patches(cluster, patches, split, tmp_path_factory):
+    """The patches in two shards of 115,200 bytes, above the memory limit; not to be modified."""
+    with ShardedStore.open(split(patches, 2), memory_limit=50_000, patience=600.0) as store:
         store.artifacts.folder = tmp_path_factory.mktemp("beside")
         yield store
 
 
 @pytest.fixture(scope="session")
-def many(tmp_path_factory):
-    """1,500 colour images of 16 x 16, the first half of one class, the second of another."""
+def labelled_patches(tmp_path_factory):
+    """1,500 colour images of 16 x 16; the first half is class 0, the second class 1."""
     unlabelled = _patches(tmp_path_factory, 1500)
     return ImageStore.build(
         np.array(unlabelled.flat).reshape(-1, *unlabelled.shape),
@@ -155,9 +149,9 @@ def many(tmp_path_factory):
 
 
 @pytest.fixture(scope="package")
-def halves(cluster, many, cut):
-    """The 1,500 in two shards, a class in each; open for all tests that leave them as they are."""
-    with ShardedStore.open(cut(many, 2), patience=600.0) as store:
+def split_classes(cluster, labelled_patches, split):
+    """The labelled patches in two shards, one class each; not to be modified."""
+    with ShardedStore.open(split(labelled_patches, 2), patience=600.0) as store:
         yield store
 
 

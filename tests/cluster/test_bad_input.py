@@ -1,4 +1,4 @@
-"""One clear line for what cannot work."""
+"""Invalid input is refused with a one-line message."""
 
 import json
 import subprocess
@@ -29,8 +29,8 @@ def one_line(error):
 
 
 @pytest.fixture(scope="module")
-def pair(digits, cut):
-    return cut(digits, 2)
+def shards(digits, split):
+    return split(digits, 2)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def pair(digits, cut):
         (["s3://b/a", "s3://b/a"], "shard s3://b/a is listed twice"),
     ],
 )
-def test_lists_that_are_none(source, message):
+def test_invalid_lists_of_shards_are_refused(source, message):
     with pytest.raises(ArgumentError, match=message) as error:
         ShardedStore.open(source)
     one_line(error)
@@ -54,18 +54,18 @@ def test_lists_that_are_none(source, message):
     ("option", "value"),
     [("patience", 0), ("num_cpus", -1), ("num_gpus", "all"), ("threads", 0), ("threads", 1.5)],
 )
-def test_options_that_are_none(pair, option, value):
+def test_invalid_options_are_refused(shards, option, value):
     with pytest.raises(ArgumentError, match=f"{option}: got {value!r}"):
-        ShardedStore.open(pair, **{option: value})
+        ShardedStore.open(shards, **{option: value})
 
 
-def test_shards_that_are_taken_for_a_single_store(tmp_path, capsys):
+def test_info_on_a_sharded_store_names_sample_cluster(tmp_path, capsys):
     (tmp_path / "shards.json").touch()
     assert run(["info", str(tmp_path)]) == 2
     assert "is in shards, which golddiff sample --cluster" in capsys.readouterr().err
 
 
-def test_a_list_that_is_missing_damaged_or_of_another_version(tmp_path):
+def test_a_missing_damaged_or_newer_shards_json_is_refused(tmp_path):
     with pytest.raises(StoreError, match=r"shards\.json is not there"):
         ShardedStore.open(tmp_path)
     file = tmp_path / "shards.json"
@@ -86,17 +86,17 @@ def test_a_list_that_is_missing_damaged_or_of_another_version(tmp_path):
         ShardedStore.open(tmp_path)
 
 
-def test_a_shard_that_is_a_link_out_of_the_folder(pair, tmp_path):
+def test_a_shard_that_links_out_of_the_folder_is_refused(shards, tmp_path):
     (tmp_path / "list").mkdir()
-    (tmp_path / "list" / "shard").symlink_to(pair[0])
+    (tmp_path / "list" / "shard").symlink_to(shards[0])
     Listing([ShardRecord("shard", 3, "x")]).write(tmp_path / "list")
     with pytest.raises(StoreError, match=r"is damaged \(a shard outside its folder"):
         Listing.of(tmp_path / "list")
 
 
 @pytest.fixture(scope="module")
-def odd_ones(make_store, smooth_images):
-    """Shards that do not go with the digits."""
+def mismatched(make_store, smooth_images):
+    """Stores that differ from the digits in shape, dtype or labels."""
     labels = torch.zeros(20, dtype=torch.int64)
     return {
         "shape": make_store(smooth_images(20, (1, 8, 6)), labels).path,
@@ -113,26 +113,26 @@ def odd_ones(make_store, smooth_images):
         ("labels", "has labelled False, but .* has True"),
     ],
 )
-def test_shards_of_unlike_images_do_not_agree(pair, odd_ones, kind, message):
-    paths = [str(pair[0]), str(odd_ones[kind])]
+def test_shards_of_another_shape_or_dtype_are_refused(shards, mismatched, kind, message):
+    paths = [str(shards[0]), str(mismatched[kind])]
     infos = [Shard(path).info() for path in paths]
     with pytest.raises(StoreError, match=message) as error:
         Listing.of(paths).checked_identity(infos)
     assert paths[1] in one_line(error)
 
 
-def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(pair, tmp_path):
-    info = Shard(str(pair[0])).info()
+def test_duplicate_shards_and_shards_unlike_their_record_are_refused(shards, tmp_path):
+    info = Shard(str(shards[0])).info()
     with pytest.raises(ArgumentError, match=r"hold the same images .* listed twice") as error:
-        Listing.of([pair[0], tmp_path / "copy"]).checked_identity([info, info])
+        Listing.of([shards[0], tmp_path / "copy"]).checked_identity([info, info])
     one_line(error)
     record = ShardRecord("copy", info.manifest.n - 1, identity_of(info.manifest))
     with pytest.raises(StoreError, match="copy is not the one that its list names"):
         Listing([record], str(tmp_path)).checked_identity([info])
 
 
-def test_a_shard_whose_file_changed_is_in_error_not_missing(digits, tmp_path):
-    """A StoreError of a shard counts as a loss, which may be allowed."""
+def test_a_changed_shard_is_an_error_instead_of_a_lost_shard(digits, tmp_path):
+    """A StoreError would count as a lost shard, which ``allow_missing`` permits."""
     shard = Shard(str(part(digits, slice(0, 9), tmp_path / "shard")))
     shard.verify()
     pixels = tmp_path / "shard" / "pixels.bin"
@@ -142,35 +142,35 @@ def test_a_shard_whose_file_changed_is_in_error_not_missing(digits, tmp_path):
     one_line(error)
 
 
-def test_another_version_of_the_package_where_a_shard_runs(cluster, pair, monkeypatch):
-    """No loss, which may be allowed."""
+def test_another_version_of_the_package_on_a_node_is_refused(cluster, shards, monkeypatch):
+    """It does not count as a lost shard, which ``allow_missing`` permits."""
     monkeypatch.setattr("golddiff.cluster.pool.__version__", "9.9")
     with pytest.raises(ClusterError, match=r"runs golddiff 0\..* on .*, here is 9.9") as error:
-        ShardedStore.open(pair[:1], allow_missing=True)
+        ShardedStore.open(shards[:1], allow_missing=True)
     one_line(error)
 
 
-def test_one_shard_and_a_store_that_was_closed_starts_no_process_again(cluster, pair):
+def test_one_shard_equals_its_store_and_a_closed_store_stays_closed(cluster, shards):
     x = torch.zeros(1, 1, 8, 8)
-    with ShardedStore.open(pair[:1], patience=600.0) as store:
+    with ShardedStore.open(shards[:1], patience=600.0) as store:
         for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Optimal(s))):
-            alone = make(ImageStore.open(pair[0]))(x, 1.0)
-            assert torch.allclose(make(store)(x, 1.0), alone, atol=1e-5)
+            expected = make(ImageStore.open(shards[0]))(x, 1.0)
+            assert torch.allclose(make(store)(x, 1.0), expected, atol=1e-5)
     with pytest.raises(ClusterError, match="cluster: the store was closed; open it again"):
         store.images([0])
 
 
-def test_what_a_shard_refuses(two):
+def test_a_sharded_store_refuses_bad_limits_shapes_and_certificates(split_digits):
     with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1.0 kB"):
-        golddiff.Optimal(two, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
+        golddiff.Optimal(split_digits, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
     with pytest.raises(ArgumentError, match=r"x: got shape \(1, 1, 7, 7\)"):
-        golddiff.Optimal(two)(torch.zeros(1, 1, 7, 7), 1.0)
+        golddiff.Optimal(split_digits)(torch.zeros(1, 1, 7, 7), 1.0)
     with pytest.raises(golddiff.ArgumentError, match=r"certified: .*single store"):
-        golddiff.GoldDiff(golddiff.Optimal(two)).certified(torch.zeros(1, 1, 8, 8), 1.0)
+        golddiff.GoldDiff(golddiff.Optimal(split_digits)).certified(torch.zeros(1, 1, 8, 8), 1.0)
     with pytest.raises(golddiff.ArgumentError, match=r"single store .*not of one in shards"):
-        Index.build(two)
+        Index.build(split_digits)
     with pytest.raises(ArgumentError, match="memory_limit: got 0, expected bytes above 0"):
-        ShardedStore.open(two.paths, memory_limit=0)
+        ShardedStore.open(split_digits.paths, memory_limit=0)
 
 
 @pytest.mark.parametrize(
@@ -183,15 +183,15 @@ def test_what_a_shard_refuses(two):
         (["index", "digits", "out", "--shards", "2"], "shards: applies to --cluster only"),
     ],
 )
-def test_the_command_line_says_so_in_one_line(arguments, message, capsys, tmp_path, monkeypatch):
+def test_the_command_line_prints_one_line(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(arguments) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert message in stderr
+    assert stderr.count("\n") == 1
 
 
-def test_without_ray_all_else_works():
+def test_without_ray_only_connect_fails():
     script = (
         "import sys; sys.modules['ray'] = None\n"
         "import golddiff, golddiff.cluster\n"

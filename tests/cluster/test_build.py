@@ -1,4 +1,4 @@
-"""Shards built on a cluster hold a single store's images in its order."""
+"""Shards built on a cluster hold the images of a single store, in its order."""
 
 import functools
 import io
@@ -24,12 +24,12 @@ from golddiff.store.cache import SourceOptions
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError, SourceError
 
-from .conftest import part as cut
+from .conftest import part as build_part
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """A folder of images in classes, one of parquet files, and the single store of each."""
+    """A folder of images in classes, a folder of parquet files, and a single store of each."""
     root = tmp_path_factory.mktemp("sources")
     generator = np.random.default_rng(0)
     rows = []
@@ -52,20 +52,20 @@ def sources(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def in_two(cluster, sources, tmp_path_factory):
-    """in_two(kind): the folder of a source's two shards, and what building them told."""
+def in_two_shards(cluster, sources, tmp_path_factory):
+    """in_two_shards(kind): a folder of two shards, the result of the build, and its progress."""
 
     @functools.cache
     def build(kind):
-        out, seen = tmp_path_factory.mktemp(kind) / "out", []
-        built = build_shards(sources[kind][0], out, 2, progress=lambda *done: seen.append(done))
-        return out, built, seen
+        out, calls = tmp_path_factory.mktemp(kind) / "out", []
+        built = build_shards(sources[kind][0], out, 2, progress=lambda *done: calls.append(done))
+        return out, built, calls
 
     return build
 
 
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
-def test_a_part_of_a_source_holds_these_images_alone(sources, kind):
+def test_part_of_a_source_yields_images_start_to_stop(sources, kind):
     path, whole = sources[kind]
     source = open_source(path)
     for start, stop in ((0, 60), (0, 1), (13, 40), (24, 26), (59, 60)):
@@ -78,10 +78,10 @@ def test_a_part_of_a_source_holds_these_images_alone(sources, kind):
 
 
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
-def test_shards_hold_the_single_stores_images(in_two, sources, kind):
-    whole, (out, built, seen) = sources[kind][1], in_two(kind)
+def test_shards_hold_the_images_of_the_single_store(in_two_shards, sources, kind):
+    whole, (out, built, calls) = sources[kind][1], in_two_shards(kind)
     assert (built.shards, built.found, built.n) == (2, 0, 60)
-    assert seen == [(0, 2), (1, 2), (2, 2)]
+    assert calls == [(0, 2), (1, 2), (2, 2)]
     parts = [ImageStore.open(shard) for shard in Listing.of(out).paths]
     assert torch.equal(torch.cat([part.images() for part in parts]), whole.images())
     assert torch.equal(torch.cat([part.labels for part in parts]), whole.labels)
@@ -90,8 +90,7 @@ def test_shards_hold_the_single_stores_images(in_two, sources, kind):
         assert part.class_names == whole.class_names
 
 
-def test_labels_of_ones_own_go_to_the_shards(cluster, sources, tmp_path):
-    """They were left out without a word, and the source's own taken."""
+def test_given_labels_replace_those_of_the_source(cluster, sources, tmp_path):
     path, labels = sources["folder"][0], np.arange(60) // 7
     build_shards(path, tmp_path / "out", 2, SourceOptions(labels=labels))
     parts = [ImageStore.open(shard) for shard in Listing.of(tmp_path / "out").paths]
@@ -100,29 +99,30 @@ def test_labels_of_ones_own_go_to_the_shards(cluster, sources, tmp_path):
         build_shards(path, tmp_path / "out", 2, SourceOptions(labels=labels[::-1]))
 
 
-def test_a_shard_without_names_has_none_to_tell(cluster, sources, tmp_path):
+def test_names_are_none_if_a_shard_has_no_names(cluster, sources, tmp_path):
     files = sorted(Path(sources["folder"][0]).rglob("*.png"))[:9]
     named = ImageStore.build(files[:4], tmp_path / "named")
-    unnamed = cut(ImageStore.build(files[4:], tmp_path / "rest"), slice(None), tmp_path / "bare")
+    rest = ImageStore.build(files[4:], tmp_path / "rest")
+    unnamed = build_part(rest, slice(None), tmp_path / "bare")
     with ShardedStore.open([named.path, unnamed], patience=600.0) as store:
         assert store.names_of([3]) == named.names[3:]
         assert store.names_of([3, 4]) is None
 
 
-def test_a_machine_with_another_version_builds_nothing(cluster, sources, tmp_path, monkeypatch):
+def test_a_node_with_another_version_builds_no_shards(cluster, sources, tmp_path, monkeypatch):
     monkeypatch.setattr("golddiff.cluster.sharding.__version__", "9.9")
     with pytest.raises(ClusterError, match=r"shard-0000\d: golddiff 0\..* the driver's is 9.9"):
         build_shards(sources["folder"][0], tmp_path / "out", 2)
     assert _shards(tmp_path / "out") == []
 
 
-def test_a_build_goes_on_with_what_is_missing(cluster, sources, tmp_path):
+def test_a_second_build_builds_only_the_missing_shards(cluster, sources, tmp_path):
     path, _ = sources["folder"]
     out = tmp_path / "out"
     build_shards(path, out, 4)
     listing = (out / "shards.json").read_text()
     before = {name: (out / name / "manifest.json").stat().st_mtime_ns for name in _shards(out)}
-    # As a machine that died leaves it: one shard half written, no list.
+    # The state after a node dies: one shard half written, no shards.json.
     shutil.rmtree(out / "shard-00002")
     (out / ".shard-00002.building-abc").mkdir()
     (out / "shards.json").unlink()
@@ -139,12 +139,12 @@ def _shards(out):
     return sorted(path.name for path in out.glob("shard-*"))
 
 
-def test_bad_images_and_bad_arguments(cluster, sources, tmp_path):
+def test_bad_images_and_bad_arguments_are_refused(cluster, sources, tmp_path):
     path, _ = sources["folder"]
     shutil.copytree(path, tmp_path / "images")
     images = str(tmp_path / "images")
     bad = tmp_path / "images" / "class1" / "022.png"
-    bad.write_bytes(bad.read_bytes()[:70])  # its header can be read
+    bad.write_bytes(bad.read_bytes()[:70])  # the header stays readable
     with pytest.raises(SourceError, match=r"shard shard-00001: cannot read image class1/022\.png"):
         build_shards(images, tmp_path / "out", 3)
     built = build_shards(images, tmp_path / "left", 3, SourceOptions(skip_bad=True))
@@ -174,24 +174,24 @@ def test_the_command_line_indexes_and_samples(cluster, sources, tmp_path, capsys
         "--out", str(tmp_path / "grid.png"), "--json", str(figures), "--labels", "class1",
     ]  # fmt: skip
     assert run(sample) == 0
-    said = json.loads(figures.read_text())
-    assert said["cluster"]["share"] == 1
-    assert len(said["cluster"]["shards"]) == 2
-    assert said["cluster"]["bytes"]["received"] > 0
-    assert said["store"]["n"] == whole.n
-    nearest = said["novelty"]["nearest"]
-    assert said["novelty"]["nearest_files"] == [whole.names[row] for row in nearest]
+    record = json.loads(figures.read_text())
+    assert record["cluster"]["share"] == 1
+    assert len(record["cluster"]["shards"]) == 2
+    assert record["cluster"]["bytes"]["received"] > 0
+    assert record["store"]["n"] == whole.n
+    nearest = record["novelty"]["nearest"]
+    assert record["novelty"]["nearest_files"] == [whole.names[row] for row in nearest]
     assert (tmp_path / "grid.png").is_file()
-    # One that is gone: the share that was seen is told.
+    # Without one shard, the share of images used is reported.
     (out / "shard-00001").rename(tmp_path / "aside")
     capsys.readouterr()
     assert run([*sample, "--allow-missing"]) == 0
     assert "only 50.0% of the training images were used" in capsys.readouterr().out
-    said = json.loads(figures.read_text())["cluster"]
-    assert (said["share"], list(said["missing"])) == (0.5, [str(out / "shard-00001")])
+    record = json.loads(figures.read_text())["cluster"]
+    assert (record["share"], list(record["missing"])) == (0.5, [str(out / "shard-00001")])
 
 
-def test_a_shard_that_is_gone_stops_the_command_line_with_its_name(cluster, tmp_path, capsys):
+def test_the_command_line_names_a_lost_shard(cluster, tmp_path, capsys):
     Listing([ShardRecord("nowhere", 5, "x")]).write(tmp_path)
     assert run(["sample", "--cluster", "local", "--store", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -199,8 +199,8 @@ def test_a_shard_that_is_gone_stops_the_command_line_with_its_name(cluster, tmp_
     assert "does not exist" in line
 
 
-def test_shards_behind_an_address_are_a_single_stores(in_two, sources, tmp_path):
-    whole, out = sources["folder"][1], in_two("folder")[0]
+def test_shards_in_a_zip_address_equal_the_single_store(in_two_shards, sources, tmp_path):
+    whole, out = sources["folder"][1], in_two_shards("folder")[0]
     archive = tmp_path / "shards.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for file in sorted(out.rglob("*")):
@@ -213,5 +213,5 @@ def test_shards_behind_an_address_are_a_single_stores(in_two, sources, tmp_path)
         assert store.names_of([50, 2, 31]) == [whole.names[row] for row in (50, 2, 31)]
         assert image_name(store, 40) == image_name(whole, 40)
         expected = golddiff.Optimal(whole)(torch.zeros(1, 3, 6, 6), 1.0)
-        found = golddiff.Optimal(store)(torch.zeros(1, 3, 6, 6), 1.0)
-        assert torch.allclose(found, expected, atol=1e-5)
+        actual = golddiff.Optimal(store)(torch.zeros(1, 3, 6, 6), 1.0)
+        assert torch.allclose(actual, expected, atol=1e-5)

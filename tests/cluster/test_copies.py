@@ -1,4 +1,4 @@
-"""Shards on object stores: addresses that fsspec reads, copied once and verified."""
+"""Shards at fsspec addresses are copied once and verified."""
 
 import shutil
 
@@ -15,12 +15,12 @@ BUCKET = "memory://bucket/photos"
 
 
 @pytest.fixture
-def bucket(digits, cut, tmp_path, monkeypatch):
-    """Two shards and their list on fsspec's file system in memory, and where copies go."""
+def bucket(digits, split, tmp_path, monkeypatch):
+    """Two shards and their list on fsspec's in-memory file system; copies go to tmp_path."""
     monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
     files = fsspec.filesystem("memory")
     records = []
-    for i, path in enumerate(cut(digits, 2)):
+    for i, path in enumerate(split(digits, 2)):
         store = ImageStore.open(path)
         records.append(ShardRecord(f"shard{i}", store.n, identity_of(store.manifest)))
         files.put(str(path), f"/bucket/photos/shard{i}", recursive=True)
@@ -38,33 +38,33 @@ def test_a_list_and_its_shards_are_read_from_an_address(bucket, digits, tmp_path
     for address in (BUCKET, f"{BUCKET}/", f"{BUCKET}/shards.json"):
         listing = Listing.of(address)
         assert listing.paths == [f"{BUCKET}/shard0", f"{BUCKET}/shard1"]
-    servers = [Shard(path) for path in listing.paths]
-    assert [server.info().manifest.n for server in servers] == [
+    shards = [Shard(path) for path in listing.paths]
+    assert [server.info().manifest.n for server in shards] == [
         record.n for record in listing.shards
     ]
-    assert sum(server.store.n for server in servers) == digits.n
-    # Copied once: the second time they are found, whatever became of the files there.
-    made = copies(tmp_path)
-    assert len(made) == 2
+    assert sum(server.store.n for server in shards) == digits.n
+    # A second read uses the copies, even if the remote files are gone.
+    names = copies(tmp_path)
+    assert len(names) == 2
     bucket.rm_file("/bucket/photos/shard0/pixels.bin")
-    assert Shard(listing.paths[0]).store.n == servers[0].store.n
-    assert copies(tmp_path) == made
+    assert Shard(listing.paths[0]).store.n == shards[0].store.n
+    assert copies(tmp_path) == names
 
 
 @pytest.mark.parametrize(
     ("first", "rest"), [("zip://", "::file:///x/shards.zip"), ("zip://a/b", "::s3://c/d.zip")]
 )
-def test_names_below_an_address_keep_what_it_is_read_through(first, rest):
+def test_shard_paths_keep_the_chain_of_a_nested_address(first, rest):
     listing = Listing([ShardRecord("shard-00000", 1, "x")], first + rest)
     expected = f"{first}/".replace("///", "//") + "shard-00000" + rest
     assert listing.paths == [expected]
 
 
-def test_a_file_address_is_a_folder(digits):
+def test_a_file_address_is_a_local_folder(digits):
     assert local_folder(f"file://{digits.path}") == digits.path
 
 
-def test_what_was_altered_on_the_way_is_not_kept(bucket, tmp_path):
+def test_altered_or_incomplete_shards_are_refused_and_not_kept(bucket, tmp_path):
     pixels = bytearray(bucket.cat_file("/bucket/photos/shard0/pixels.bin"))
     pixels[5] ^= 1
     bucket.pipe_file("/bucket/photos/shard0/pixels.bin", bytes(pixels))
@@ -77,7 +77,7 @@ def test_what_was_altered_on_the_way_is_not_kept(bucket, tmp_path):
     assert copies(tmp_path) == []
 
 
-def test_addresses_that_lead_nowhere(bucket):
+def test_addresses_without_shards_are_refused(bucket):
     with pytest.raises(StoreError, match=rf"photos/shard7/{NAME} is not there"):
         Shard(f"{BUCKET}/shard7").info()
     with pytest.raises(StoreError, match=r"bucket/other/shards\.json is not there"):
@@ -86,8 +86,8 @@ def test_addresses_that_lead_nowhere(bucket):
         Listing.of("nosuch://a/b")
 
 
-def test_a_copy_of_another_format_version_says_so(bucket, tmp_path, digits, cut):
-    shutil.copytree(cut(digits, 2)[0], tmp_path / "old")
+def test_a_shard_of_another_format_version_is_refused(bucket, tmp_path, digits, split):
+    shutil.copytree(split(digits, 2)[0], tmp_path / "old")
     manifest = (tmp_path / "old" / NAME).read_text().replace('"version": 1', '"version": 7')
     bucket.pipe_file(f"/bucket/photos/shard0/{NAME}", manifest.encode())
     with pytest.raises(StoreError, match="format version 7"):

@@ -1,4 +1,4 @@
-"""The pages on estimators and supports of one's own: their examples run over shards too."""
+"""The examples of the pages "add an estimator" and "add a support" also run over shards."""
 
 import pytest
 
@@ -10,30 +10,30 @@ TOLERANCE = 1e-5
 
 
 @pytest.fixture
-def of_page(tmp_path, monkeypatch):
-    """What the examples of a page define, once they have run on a single store."""
+def namespace_of(tmp_path, monkeypatch):
+    """namespace_of(page): the names that the page's examples define."""
     return lambda name: run(DOCS / name, tmp_path, monkeypatch)
 
 
-def test_the_example_of_an_estimator_runs_over_two_shards(of_page, two, digits, queries):
-    example = of_page("add-an-estimator.md")["Pooled"]
-    x = queries(digits, 0.5, 2)
+def test_the_example_estimator_runs_over_shards(namespace_of, split_digits, digits, queries):
+    example = namespace_of("add-an-estimator.md")["Pooled"]
+    x, stores = queries(digits, 0.5, 2), (digits, split_digits)
     for schedule in (None, golddiff.PaperSchedule(), golddiff.PaperSchedule(variant="released")):
-        one, many = (example(store, 4) for store in (digits, two))
+        whole, split = (example(store, 4) for store in stores)
         if schedule is not None:
-            one, many = (golddiff.GoldDiff(base, schedule) for base in (one, many))
-        assert (many(x, 0.5) - one(x, 0.5)).abs().max() < TOLERANCE
-    (mine,), (theirs,) = (example(s, 4).attribute(x[:1], 0.5) for s in (digits, two))
-    assert (mine.reconstruct() - theirs.reconstruct()).abs().max() < TOLERANCE
-    one, many = (create("adaptive-pooled", store, tol=0.05) for store in (digits, two))
-    assert (many(x, 0.5) - one(x, 0.5)).abs().max() < TOLERANCE
-    # One file, as the page says, and short.
+            whole, split = (golddiff.GoldDiff(base, schedule) for base in (whole, split))
+        assert (split(x, 0.5) - whole(x, 0.5)).abs().max() < TOLERANCE
+    (expected,), (found,) = (example(s, 4).attribute(x[:1], 0.5) for s in stores)
+    assert (expected.reconstruct() - found.reconstruct()).abs().max() < TOLERANCE
+    whole, split = (create("adaptive-pooled", store, tol=0.05) for store in stores)
+    assert (split(x, 0.5) - whole(x, 0.5)).abs().max() < TOLERANCE
+    # The page promises one short file.
     assert len(examples(DOCS / "add-an-estimator.md")[0].strip().splitlines()) < 60
 
 
-def test_the_example_of_a_support_works_over_two_shards(of_page, two, digits, queries):
-    schedule = of_page("add-a-support.md")["HeadAndTail"](50, 50)
-    x = queries(digits, 2.0, 2)
+def test_the_example_support_runs_over_shards(namespace_of, split_digits, digits, queries):
+    schedule = namespace_of("add-a-support.md")["HeadAndTail"](50, 50)
+    x, stores = queries(digits, 2.0, 2), (digits, split_digits)
     for base in (golddiff.Optimal, golddiff.PCA, lambda s: golddiff.Kamb(s, 3)):
-        one, many = (golddiff.GoldDiff(base(s), schedule, seed=3) for s in (digits, two))
-        assert (many(x, 2.0, 4) - one(x, 2.0, 4)).abs().max() < TOLERANCE
+        whole, split = (golddiff.GoldDiff(base(s), schedule, seed=3) for s in stores)
+        assert (split(x, 2.0, 4) - whole(x, 2.0, 4)).abs().max() < TOLERANCE

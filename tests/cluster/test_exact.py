@@ -1,4 +1,4 @@
-"""What a posterior knows, and what it is given, is the single store's over two shards."""
+"""Posteriors, log weights and gradients over two shards equal those of the single store."""
 
 import numpy as np
 import pytest
@@ -17,9 +17,9 @@ def x(digits):
 
 @pytest.fixture(scope="module")
 def weights(digits):
-    made = np.random.default_rng(0).normal(0, 2, digits.n)
-    made[::5] = -np.inf
-    return made
+    log_weights = np.random.default_rng(0).normal(0, 2, digits.n)
+    log_weights[::5] = -np.inf
+    return log_weights
 
 
 METHODS = {
@@ -37,31 +37,32 @@ METHODS = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_given_and_derived_as_by_one_store(two, digits, x, weights, method):
-    one, many = (METHODS[method](store).given(weights) for store in (digits, two))
-    assert torch.allclose(one(x, SIGMA), many(x, SIGMA), atol=1e-5)
-    found, parts = one.posterior(x, SIGMA), many.posterior(x, SIGMA)
-    assert torch.allclose(found.variance, parts.variance, atol=1e-6)
+def test_means_variances_and_gradients_with_log_weights(split_digits, digits, x, weights, method):
+    whole, split = (METHODS[method](store).given(weights) for store in (digits, split_digits))
+    assert torch.allclose(whole(x, SIGMA), split(x, SIGMA), atol=1e-5)
+    expected, found = whole.posterior(x, SIGMA), split.posterior(x, SIGMA)
+    assert torch.allclose(expected.variance, found.variance, atol=1e-6)
     gradients = []
-    for d in (one, many):
-        asked = x.clone().requires_grad_()
-        d(asked, SIGMA).square().sum().backward()
-        gradients.append(asked.grad)
+    for denoiser in (whole, split):
+        query = x.clone().requires_grad_()
+        denoiser(query, SIGMA).square().sum().backward()
+        gradients.append(query.grad)
     assert torch.allclose(*gradients, atol=1e-5)
 
 
-def test_draws_directions_and_density_as_by_one_store(two, digits, x, weights):
-    for given in (np.zeros(digits.n), weights):
-        found, parts = (
-            golddiff.Optimal(store).given(given).posterior(x, SIGMA) for store in (digits, two)
+def test_draws_directions_and_log_density(split_digits, digits, x, weights):
+    for log_weights in (np.zeros(digits.n), weights):
+        expected, found = (
+            golddiff.Optimal(store).given(log_weights).posterior(x, SIGMA)
+            for store in (digits, split_digits)
         )
-        assert torch.equal(found.draw(20, seed=3), parts.draw(20, seed=3))
-        assert torch.allclose(found.log_density, parts.log_density, rtol=1e-9)
-        for a, b in zip(found.directions(2), parts.directions(2), strict=True):
+        assert torch.equal(expected.draw(20, seed=3), found.draw(20, seed=3))
+        assert torch.allclose(expected.log_density, found.log_density, rtol=1e-9)
+        for a, b in zip(expected.directions(2), found.directions(2), strict=True):
             assert torch.allclose(a, b, atol=1e-4)
 
 
-def test_a_measurement_weighs_a_store_in_shards(two, digits):
+def test_the_log_likelihood_of_a_measurement(split_digits, digits):
     y = digits.images([3, 4])[:, :, :4]
-    logs = [golddiff.log_likelihood(s, lambda v: v[:, :, :4], y, 0.2) for s in (digits, two)]
-    assert torch.equal(*logs)
+    stores = digits, split_digits
+    assert torch.equal(*(golddiff.log_likelihood(s, lambda v: v[:, :, :4], y, 0.2) for s in stores))

@@ -1,4 +1,4 @@
-"""A store in shards gives a single store's answer to every call."""
+"""A sharded store gives the single store's answer to every call."""
 
 import numpy as np
 import pytest
@@ -10,18 +10,18 @@ from golddiff.posterior import Posterior
 from golddiff.support import Support, TiledSupport, joined
 from tests.recorded import Recorded
 
-# Values of at most 1 are averaged, in float32 sums (2^-24 = 6e-8 a rounding) of at most 512 images;
-# in any other order these differ by some sqrt(512) * 6e-8 = 1.4e-6.
+# Values of at most 1 are averaged in float32 sums of at most 512 images, with a rounding of
+# 2^-24 = 6e-8. In another order, sums differ by about sqrt(512) * 6e-8 = 1.4e-6.
 TOLERANCE = 1e-5
 SHARDS = (2, 3)
 
 
 @pytest.fixture(scope="module", params=SHARDS)
-def sharded(request, cluster, digits, cut):
+def shards(request, cluster, digits, split):
     if request.param == 2:
-        yield request.getfixturevalue("two")
+        yield request.getfixturevalue("split_digits")
         return
-    with ShardedStore.open(cut(digits, request.param), patience=600.0) as store:
+    with ShardedStore.open(split(digits, request.param), patience=600.0) as store:
         yield store
 
 
@@ -46,155 +46,157 @@ def close(a, b):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_full_scan_is_the_single_stores(sharded, digits, method):
+def test_a_full_scan_equals_the_single_store(shards, digits, method):
     make = METHODS[method]
-    one = Recorded(make(digits))
-    golddiff.sample(one, 3)
-    assert one.furthest(make(sharded)) <= TOLERANCE
-    assert sharded.share == 1
+    whole = Recorded(make(digits))
+    golddiff.sample(whole, 3)
+    assert whole.furthest(make(shards)) <= TOLERANCE
+    assert shards.share == 1
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("method", ["optimal", "pca", "pca wss", "kamb", "scfdm", "pspc"])
-def test_a_golden_support_is_the_single_stores(sharded, digits, method, schedule):
-    one, many = (
+def test_golden_means_equal_the_single_store(shards, digits, method, schedule):
+    whole, split = (
         golddiff.GoldDiff(METHODS[method](store), SCHEDULES[schedule]())
-        for store in (digits, sharded)
+        for store in (digits, shards)
     )
-    run = Recorded(one)
+    run = Recorded(whole)
     golddiff.sample(run, 3)
-    assert run.furthest(many) <= TOLERANCE
+    assert run.furthest(split) <= TOLERANCE
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_rows_chosen_are_the_single_stores(sharded, digits, schedule, queries):
-    # Pooled to 2 x 2, many digits are at exactly the same distance: the cut has ties.
-    one, many = (
+def test_golden_rows_equal_the_single_store(shards, digits, schedule, queries):
+    # Pooled to 2 x 2, many digits have the same distance: the selection has ties.
+    whole, split = (
         golddiff.GoldDiff(golddiff.Optimal(store), SCHEDULES[schedule]())
-        for store in (digits, sharded)
+        for store in (digits, shards)
     )
     for sigma in (0.1, 2.0, 30.0):
         x = queries(digits, sigma, 3)
         for label in (None, 4):
-            pairs = zip(one.supports(x, sigma, label), many.supports(x, sigma, label), strict=True)
-            for mine, theirs in pairs:
-                np.testing.assert_array_equal(mine.rows, theirs.rows)
-                assert theirs.log_weights is None
-                assert len(theirs) == len(mine)
+            supports = (d.supports(x, sigma, label) for d in (whole, split))
+            for expected, found in zip(*supports, strict=True):
+                np.testing.assert_array_equal(expected.rows, found.rows)
+                assert found.log_weights is None
+                assert len(found) == len(expected)
 
 
 @pytest.mark.parametrize("method", ["optimal", "pca", "kamb", "pspc"])
-def test_an_adaptive_support_is_the_single_stores(sharded, digits, queries, method):
-    """Drawn, the nearest and all images: row for row, and the estimate with them."""
-    one, many = (
+def test_adaptive_supports_equal_the_single_store(shards, digits, queries, method):
+    """Covers drawn, nearest and all images; also compares rows and estimated errors."""
+    whole, split = (
         golddiff.GoldDiff(METHODS[method](store), golddiff.AdaptiveSchedule(0.1))
-        for store in (digits, sharded)
+        for store in (digits, shards)
     )
-    some = 0
+    not_full = 0
     for sigma in (30.0, 3.0, 0.3):
         x = queries(digits, sigma, 2)
-        (mine, told), (theirs, said) = one.estimated(x, sigma), many.estimated(x, sigma)
-        assert (mine - theirs).abs().max() <= TOLERANCE
-        assert torch.allclose(told, said, atol=1e-5)
-        some += int((told > 0).sum())
-    assert (some > 0) == (method != "optimal")  # which weighs all
-    for a, b in zip(one.supports(x, 3.0), many.supports(x, 3.0), strict=True):
+        (expected, errors), (found, found_errors) = (d.estimated(x, sigma) for d in (whole, split))
+        assert (expected - found).abs().max() <= TOLERANCE
+        assert torch.allclose(errors, found_errors, atol=1e-5)
+        not_full += int((errors > 0).sum())
+    assert (not_full > 0) == (method != "optimal")  # Optimal weighs all images
+    for a, b in zip(whole.supports(x, 3.0), split.supports(x, 3.0), strict=True):
         np.testing.assert_array_equal(a.rows, b.rows)
 
 
-def test_what_takes_a_single_store_says_so(two):
+def test_index_and_guarantee_are_refused_over_shards(split_digits):
     for name in ("index", "guarantee"):
         schedule = golddiff.AdaptiveSchedule(0.05, **{name: True})
         with pytest.raises(golddiff.ArgumentError, match=f"{name}: got True over a store in shard"):
-            golddiff.GoldDiff(golddiff.Optimal(two), schedule)
+            golddiff.GoldDiff(golddiff.Optimal(split_digits), schedule)
 
 
-def test_classes_are_the_single_stores(sharded, digits):
-    assert sharded.class_counts == digits.class_counts
+def test_classes_equal_the_single_store(shards, digits):
+    assert shards.class_counts == digits.class_counts
     for label in (0, 7):
         for make in (golddiff.PCA, golddiff.Wiener):
-            one = Recorded(make(digits))
-            golddiff.sample(one, 2, 4, labels=label)
-            assert one.furthest(make(sharded)) <= TOLERANCE
-    np.testing.assert_array_equal(sharded.rows_of(7), digits.rows_of(7))
+            whole = Recorded(make(digits))
+            golddiff.sample(whole, 2, 4, labels=label)
+            assert whole.furthest(make(shards)) <= TOLERANCE
+    np.testing.assert_array_equal(shards.rows_of(7), digits.rows_of(7))
     with pytest.raises(golddiff.ArgumentError, match="a class with no images"):
-        golddiff.Optimal(sharded)(torch.zeros(1, 1, 8, 8), 1.0, 11)
+        golddiff.Optimal(shards)(torch.zeros(1, 1, 8, 8), 1.0, 11)
 
 
-def test_a_class_that_only_one_shard_has(halves, many, queries):
-    x = queries(many, 1.0, 1)
+def test_a_class_that_lies_in_one_shard(split_classes, labelled_patches, queries):
+    x = queries(labelled_patches, 1.0, 1)
     for make in (
         golddiff.PCA,
         lambda s: golddiff.Kamb(s, 3),
         lambda s: golddiff.GoldDiff(golddiff.Optimal(s)),
     ):
-        assert close(make(many)(x, 1.0, 1), make(halves)(x, 1.0, 1))
+        assert close(make(labelled_patches)(x, 1.0, 1), make(split_classes)(x, 1.0, 1))
 
 
-def test_colour_images_without_labels(coloured, patches, queries):
+def test_colour_images_without_labels(split_patches, patches, queries):
     x = queries(patches, 1.0, 2)
     for make in (
         lambda s: golddiff.PCA(s),
         lambda s: golddiff.GoldDiff(golddiff.PCA(s), golddiff.PaperSchedule(variant="released")),
         lambda s: golddiff.GoldDiff(golddiff.Kamb(s, 3)),
     ):
-        assert close(make(patches)(x, 1.0), make(coloured)(x, 1.0))
+        assert close(make(patches)(x, 1.0), make(split_patches)(x, 1.0))
 
 
-def test_supports_given_row_by_row_are_cut_at_the_borders(coloured, patches, queries):
+def test_listed_rows_are_split_at_the_shard_borders(split_patches, patches, queries):
     rows = np.arange(0, patches.n, 3)
     support = Support(rows, np.linspace(0, 1, len(rows)))
     x = queries(patches, 2.0, 2).reshape(2, -1).numpy()
-    one = golddiff.PCA(patches).denoise_over(x, 2.0, [support, Support(rows)])
-    many = golddiff.PCA(coloured).denoise_over(x, 2.0, [support, Support(rows)])
-    np.testing.assert_allclose(many, one, atol=TOLERANCE)
+    whole = golddiff.PCA(patches).denoise_over(x, 2.0, [support, Support(rows)])
+    split = golddiff.PCA(split_patches).denoise_over(x, 2.0, [support, Support(rows)])
+    np.testing.assert_allclose(split, whole, atol=TOLERANCE)
 
 
-def test_images_and_what_is_made_of_all_of_them(coloured, patches):
+def test_images_factor_and_radius_equal_the_single_store(split_patches, patches):
     rows = [299, 0, 150, 149, 151]
-    for some in (rows, slice(299, 140, -3)):
-        assert torch.equal(coloured.images(some), patches.images(some))
-    np.testing.assert_allclose(coloured.factor().mean, patches.factor().mean, atol=1e-12)
+    for selection in (rows, slice(299, 140, -3)):
+        assert torch.equal(split_patches.images(selection), patches.images(selection))
+    np.testing.assert_allclose(split_patches.factor().mean, patches.factor().mean, atol=1e-12)
     np.testing.assert_allclose(
-        coloured.factor().eigenvalues, patches.factor().eigenvalues, rtol=1e-8, atol=1e-9
+        split_patches.factor().eigenvalues, patches.factor().eigenvalues, rtol=1e-8, atol=1e-9
     )
-    assert coloured.radius == patches.radius
-    assert (coloured.n, coloured.shape, coloured.classes) == (300, (3, 16, 16), [])
+    assert (split_patches.n, split_patches.radius) == (300, patches.radius)
+    assert (split_patches.shape, split_patches.classes) == ((3, 16, 16), [])
     with pytest.raises(golddiff.ClusterError, match="flat is not here"):
-        coloured.flat  # noqa: B018
+        split_patches.flat  # noqa: B018
 
 
-def test_sources_are_the_single_stores(coloured, patches, queries):
-    x = queries(patches, 0.5, 1)
+def test_attributions_equal_the_single_store(split_patches, patches, queries):
+    x, stores = queries(patches, 0.5, 1), (patches, split_patches)
     for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Kamb(s, 3))):
-        (one,), (many,) = (make(store).attribute(x, 0.5, top=3) for store in (patches, coloured))
+        (whole,), (split,) = (make(store).attribute(x, 0.5, top=3) for store in stores)
         for name in ("sources", "images", "tile_sources", "main"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(many, name))
-        np.testing.assert_allclose(many.weights, one.weights, atol=1e-4)
-        assert torch.allclose(many.reconstruct(), one.reconstruct(), atol=TOLERANCE)
-        assert torch.allclose(many.from_top(), one.from_top(), atol=1e-4)
-        pixels = [golddiff.pixel_sources(make(s), x, 0.5, 5, 6) for s in (patches, coloured)]
+            np.testing.assert_array_equal(getattr(whole, name), getattr(split, name))
+        np.testing.assert_allclose(split.weights, whole.weights, atol=1e-4)
+        assert torch.allclose(split.reconstruct(), whole.reconstruct(), atol=TOLERANCE)
+        assert torch.allclose(split.from_top(), whole.from_top(), atol=1e-4)
+        pixels = [golddiff.pixel_sources(make(s), x, 0.5, 5, 6) for s in stores]
         np.testing.assert_array_equal(pixels[1].sources, pixels[0].sources)
-    samples = golddiff.sample(golddiff.GoldDiff(golddiff.Optimal(coloured)), 1, 3, attribution=True)
+    golden = golddiff.GoldDiff(golddiff.Optimal(split_patches))
+    samples = golddiff.sample(golden, 1, 3, attribution=True)
     assert len(samples.attribution) == 1
 
 
-def test_a_mixture_is_the_single_stores(coloured, patches, queries):
+def test_a_gaussian_mixture_equals_the_single_store(split_patches, patches, queries):
     x = queries(patches, 1.0, 2)
-    one, many = (golddiff.GaussianMixture(s, components=1)(x, 1.0) for s in (patches, coloured))
-    assert close(one, many)
+    stores = patches, split_patches
+    whole, split = (golddiff.GaussianMixture(s, components=1)(x, 1.0) for s in stores)
+    assert close(whole, split)
 
 
-def test_what_we_recommend_is_the_single_stores(coloured, patches, queries):
+def test_network_like_equals_the_single_store(split_patches, patches, queries):
     x = queries(patches, 1.0, 2)
-    one, many = (golddiff.network_like(s)(x, 1.0) for s in (patches, coloured))
-    # The clusters start from coordinates that differ in their last digits.
-    assert float((one - many).square().mean().sqrt()) < 1e-3
-    assert golddiff.network_like(coloured).is_ready
+    whole, split = (golddiff.network_like(s)(x, 1.0) for s in (patches, split_patches))
+    # The initial cluster coordinates differ by rounding.
+    assert float((whole - split).square().mean().sqrt()) < 1e-3
+    assert golddiff.network_like(split_patches).is_ready
 
 
-class Flat(golddiff.Optimal):
-    """An estimator of the user's own: all images weigh the same."""
+class Uniform(golddiff.Optimal):
+    """A user-defined estimator that weighs all images equally."""
 
     def weigh(self, x, sigma, part):
         values = self.images.values(part.rows)
@@ -202,29 +204,30 @@ class Flat(golddiff.Optimal):
         return Posterior(np.zeros((len(x), 1)), count, np.tile(values.sum(0), (len(x), 1)))
 
 
-def test_an_estimator_of_ones_own_runs_over_shards(two, digits, queries):
+def test_a_user_defined_estimator_runs_over_shards(split_digits, digits, queries):
     x = queries(digits, 1.0, 2)
-    assert close(Flat(two)(x, 1.0), digits.images().mean(0).expand(2, -1, -1, -1))
-    one, many = (golddiff.GoldDiff(Flat(s))(x, 1.0) for s in (digits, two))
-    assert close(one, many)
+    assert close(Uniform(split_digits)(x, 1.0), digits.images().mean(0).expand(2, -1, -1, -1))
+    whole, split = (golddiff.GoldDiff(Uniform(s))(x, 1.0) for s in (digits, split_digits))
+    assert close(whole, split)
 
 
-def test_tiles_over_shards_are_the_single_stores(coloured, patches, queries):
+def test_tiled_supports_equal_the_single_store(split_patches, patches, queries):
     x = queries(patches, 1.0, 2).reshape(2, -1).numpy()
     generator = np.random.default_rng(0)
 
     def tiles():
         rows = [np.sort(generator.choice(300, 40, replace=False)) for _ in range(15)]
         listed = [Support(r, generator.normal(size=len(r))) for r in rows]
-        return TiledSupport(4, [*listed, Support(np.arange(20))])  # the last has one shard's alone
+        return TiledSupport(4, [*listed, Support(np.arange(20))])  # the last is in one shard
 
     supports = [tiles(), tiles()]
-    one, many = (golddiff.PCA(s).denoise_over(x, 1.0, supports) for s in (patches, coloured))
-    np.testing.assert_allclose(many, one, atol=TOLERANCE)
+    stores = patches, split_patches
+    whole, split = (golddiff.PCA(s).denoise_over(x, 1.0, supports) for s in stores)
+    np.testing.assert_allclose(split, whole, atol=TOLERANCE)
 
 
-class ByMean:
-    """Distance of images' mean values; of each half of the image where there are tiles."""
+class MeanDifference:
+    """A metric: difference of mean values, over all values or over 16 consecutive parts."""
 
     def __init__(self, side=None):
         self.side = side
@@ -236,7 +239,7 @@ class ByMean:
 
 
 class Count:
-    """A question: how many images there are."""
+    """A question: the number of candidate images."""
 
     def answer_shard(self, images, x, within):
         return sum(map(len, within))
@@ -245,30 +248,30 @@ class Count:
         return sum(answers)
 
 
-class ByRow:
-    """A question that hangs on the row in the whole store: every third image, weights of it."""
+class ThirdRows:
+    """A question that depends on rows of the whole store: every third one, with weights."""
 
     def answer_shard(self, images, x, within, total):
         rows = [support.rows + images.first_row for support in within]
-        return [Support(some[some % 3 == 0], some[some % 3 == 0] / total) for some in rows]
+        return [Support(r[r % 3 == 0], r[r % 3 == 0] / total) for r in rows]
 
     def merge(self, answers, total):
         return [joined(parts) for parts in zip(*answers, strict=True)]
 
 
 @pytest.mark.parametrize("side", [None, 4])
-def test_any_metric_and_question_gives_the_single_stores_images(coloured, patches, queries, side):
+def test_user_defined_metrics_and_questions(split_patches, patches, queries, side):
     x = queries(patches, 1.0, 2).reshape(2, -1).numpy()
     within = [patches.everything(None), Support(np.arange(0, 300, 2), np.linspace(0, 1, 150))]
-    metric = ByMean(side)
-    one, many = (s.nearest(x, 20, metric, within) for s in (patches, coloured))
-    for mine, theirs in zip(one, many, strict=True):
-        tiles = [(mine, theirs)] if side is None else zip(mine.tiles, theirs.tiles, strict=True)
-        for a, b in tiles:
-            np.testing.assert_array_equal(a.rows, b.rows)
-            np.testing.assert_array_equal(a.log_importance(), b.log_importance())
-    assert patches.answer(Count(), x, within) == coloured.answer(Count(), x, within) == 450
-    one, many = (s.answer(ByRow(), x, within, 450) for s in (patches, coloured))
-    for a, b in zip(one, many, strict=True):
+    metric = MeanDifference(side)
+    whole, split = (s.nearest(x, 20, metric, within) for s in (patches, split_patches))
+    for a, b in zip(whole, split, strict=True):
+        pairs = [(a, b)] if side is None else zip(a.tiles, b.tiles, strict=True)
+        for expected, found in pairs:
+            np.testing.assert_array_equal(expected.rows, found.rows)
+            np.testing.assert_array_equal(expected.log_importance(), found.log_importance())
+    assert patches.answer(Count(), x, within) == split_patches.answer(Count(), x, within) == 450
+    whole, split = (s.answer(ThirdRows(), x, within, 450) for s in (patches, split_patches))
+    for a, b in zip(whole, split, strict=True):
         np.testing.assert_array_equal(a.rows, b.rows)
         np.testing.assert_array_equal(a.log_weights, b.log_weights)

@@ -1,4 +1,4 @@
-"""Processes and machines that die, shards that are gone, shards that are slow. Real Ray nodes."""
+"""Killed processes and nodes, lost shards and slow shards, on real Ray nodes."""
 
 import contextlib
 import itertools
@@ -21,7 +21,7 @@ from tests.recorded import Recorded
 from .conftest import part
 
 TOLERANCE = 1e-5  # as in test_exactness.py
-A_NODE_EACH = 0.6  # cores a shard: a node of one core has room for one
+CPUS_PER_SHARD = 0.6  # a node of one core has room for one shard
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +35,20 @@ def shards(digits, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def third(cluster):
-    """A node that is there for the first of these tests to lose."""
+def third_node(cluster):
+    """A node for the first of these tests to remove."""
     return cluster.add_node(num_cpus=1)
 
 
 @pytest.fixture(scope="module")
-def store(cluster, third, shards):
+def store(cluster, third_node, shards):
     """The three shards, one on each of the three nodes."""
-    with ShardedStore.open(shards, num_cpus=A_NODE_EACH, patience=600.0) as store:
+    with ShardedStore.open(shards, num_cpus=CPUS_PER_SHARD, patience=600.0) as store:
         yield store
 
 
 def processes_of(node):
-    """Ids of the processes that a node's own, the raylet, has started."""
+    """Process ids of all descendants of a node's raylet."""
     (raylet,) = node.all_processes["raylet"]
     return {child.pid for child in psutil.Process(raylet.process.pid).children(recursive=True)}
 
@@ -59,57 +59,57 @@ def kill(pid):
 
 
 def during(step, action):
-    """An ``on_step`` that acts once, after so many steps."""
-    done = []
+    """An ``on_step`` callback that calls ``action`` once, after ``step`` steps."""
+    states = []
 
     def on_step(images):
-        done.append(images)
-        if len(done) == step:
+        states.append(images)
+        if len(states) == step:
             action()
 
     return on_step
 
 
-def test_a_run_survives_the_death_of_a_node(store, cluster, third, digits):
-    one, many = golddiff.Optimal(digits), Recorded(golddiff.Optimal(store))
-    before, dying = dict(store.pool.pids), [psutil.Process(pid) for pid in processes_of(third)]
-    (there,) = (path for path, pid in before.items() if pid in {process.pid for process in dying})
-    cluster.add_node(num_cpus=1)  # with room for the shard that loses its node
+def test_a_run_survives_the_death_of_a_node(store, cluster, third_node, digits):
+    single, recorded = golddiff.Optimal(digits), Recorded(golddiff.Optimal(store))
+    before, dying = dict(store.pool.pids), [psutil.Process(pid) for pid in processes_of(third_node)]
+    (lost,) = (path for path, pid in before.items() if pid in {process.pid for process in dying})
+    cluster.add_node(num_cpus=1)  # has room for the lost node's shard
 
     def fail():
-        """All its processes at once: without the raylet they would live on for a while."""
-        cluster.remove_node(third, allow_graceful=False)
+        """Kill all its processes: without the raylet they would live on for a while."""
+        cluster.remove_node(third_node, allow_graceful=False)
         for process in dying:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         assert not psutil.wait_procs(dying, timeout=60)[1]
 
-    golddiff.sample(many, 2, steps=6, on_step=during(2, fail))
-    assert many.furthest(one) <= TOLERANCE
+    golddiff.sample(recorded, 2, steps=6, on_step=during(2, fail))
+    assert recorded.furthest(single) <= TOLERANCE
     assert store.share == 1
-    # Four steps were done with the node gone, so its shard has a process on another.
-    left = set().union(*(processes_of(n) for n in (cluster.head_node, *cluster.worker_nodes)))
-    assert set(store.pool.pids.values()) <= left
-    assert [path for path, pid in store.pool.pids.items() if pid != before[path]] == [there]
+    # Four steps ran without the node, so its shard has a process on another node.
+    remaining = set().union(*(processes_of(n) for n in (cluster.head_node, *cluster.worker_nodes)))
+    assert set(store.pool.pids.values()) <= remaining
+    assert [path for path, pid in store.pool.pids.items() if pid != before[path]] == [lost]
 
 
 def test_a_run_survives_a_killed_worker(store, digits):
-    one, many = (golddiff.GoldDiff(golddiff.PCA(s)) for s in (digits, store))
-    many = Recorded(many)
+    single, sharded = (golddiff.GoldDiff(golddiff.PCA(s)) for s in (digits, store))
+    sharded = Recorded(sharded)
     before, victim = dict(store.pool.pids), store.paths[1]
-    found = golddiff.sample(many, 3, steps=10, on_step=during(4, lambda: kill(before[victim])))
+    samples = golddiff.sample(sharded, 3, steps=10, on_step=during(4, lambda: kill(before[victim])))
     changed = [path for path, pid in store.pool.pids.items() if pid != before[path]]
     assert changed == [victim]
-    assert store.share == found.share == 1
-    assert many.furthest(one) <= TOLERANCE
+    assert store.share == samples.share == 1
+    assert sharded.furthest(single) <= TOLERANCE
 
 
-def test_a_worker_killed_within_a_step_does_it_again(store, digits):
+def test_a_worker_killed_within_a_step_is_replaced_and_repeats_it(store, digits):
     x = digits.images([3, 900]) + 1.0
     expected = golddiff.PCA(digits)(x, 1.0)
     denoiser, before, killed = golddiff.PCA(store), dict(store.pool.pids), []
 
-    def on_answer(shard):  # the first that answers has another killed, at work or just done
+    def on_answer(shard):  # the first answer kills another shard, busy or just done
         if not killed:
             killed.append(store.paths[(shard + 1) % 3])
             kill(store.pool.pids[killed[0]])
@@ -128,7 +128,7 @@ def test_a_slow_shard_does_not_hold_up_the_others(store, digits):
     slow, answered = store.paths[0], []
     os.kill(store.pool.pids[slow], signal.SIGSTOP)
 
-    def wake(shard):  # it goes on only once the others were merged
+    def wake(shard):  # resumes the slow shard once the other two have answered
         answered.append(store.paths[shard])
         if len(answered) == 2:
             os.kill(store.pool.pids[slow], signal.SIGCONT)
@@ -139,7 +139,7 @@ def test_a_slow_shard_does_not_hold_up_the_others(store, digits):
     assert answered[2] == slow
 
 
-def test_a_shard_that_is_gone_stops_the_run_with_its_name(store, shards, digits):
+def test_a_run_stops_with_the_name_of_a_lost_shard(store, shards, digits):
     denoiser, x = golddiff.Optimal(store), digits.images([8])
     expected = denoiser(x, 1.0)
     aside = shards[2].with_name("aside")
@@ -151,58 +151,58 @@ def test_a_shard_that_is_gone_stops_the_run_with_its_name(store, shards, digits)
     assert torch.equal(denoiser(x, 1.0), expected)
 
 
-def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch, capfd):
+def test_a_silent_shard_is_lost_after_patience_seconds(store, monkeypatch, capfd):
     monkeypatch.setattr(store.pool, "patience", 3.0)
     pid = store.pool.pids[store.paths[1]]
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(golddiff.ClusterError, match="part-1 is lost: no sign of life for 3 s"):
-            store.images([700])  # asks that shard alone
+            store.images([700])  # queries only that shard
     finally:
-        with contextlib.suppress(ProcessLookupError):  # it was ended
+        with contextlib.suppress(ProcessLookupError):  # the pool has ended it
             os.kill(pid, signal.SIGCONT)
     monkeypatch.undo()
-    assert store.images([700]).isfinite().all()  # by a new process
-    said = capfd.readouterr()
-    assert "Shard.alive" not in said.err + said.out  # Ray asks a process that was ended no more
+    assert store.images([700]).isfinite().all()  # from a new process
+    captured = capfd.readouterr()
+    assert "Shard.alive" not in captured.err + captured.out  # no call to the ended process
 
 
-def test_a_shard_that_is_missing_from_the_start_counts_as_the_list_says(cluster, digits, tmp_path):
-    there = ImageStore.open(part(digits, slice(0, 500), tmp_path / "part"))
+def test_a_missing_shard_counts_with_its_listed_size(cluster, digits, tmp_path):
+    available = ImageStore.open(part(digits, slice(0, 500), tmp_path / "part"))
     records = [
-        ShardRecord(there.path.name, there.n, identity_of(there.manifest)),
+        ShardRecord(available.path.name, available.n, identity_of(available.manifest)),
         ShardRecord("nowhere", 1500, "unknown"),
     ]
     Listing(records).write(tmp_path)
     with ShardedStore.open(tmp_path, allow_missing=True, patience=600.0) as store:
         assert (store.n, store.share) == (2000, 0.25)
         assert golddiff.sample(golddiff.Wiener(store), 1, 2).share == 0.25
-        # Of the images that are there, and their number is that of the factor itself.
+        # The factor is computed from the available images and records their number.
         assert store.factors.images == 500
         assert golddiff.sample(golddiff.PCA(store), 1, 2).share == 0.25
-        shutil.rmtree(there.path)
-        kill(store.pool.pids[str(there.path)])
+        shutil.rmtree(available.path)
+        kill(store.pool.pids[str(available.path)])
         with pytest.raises(golddiff.ClusterError, match="every shard of the store is lost"):
             golddiff.Optimal(store)(torch.zeros(1, 1, 8, 8), 1.0)
 
 
-# The last, since it takes a shard from the store that these tests share.
-def test_allow_missing_goes_on_and_says_what_share_was_seen(
+# This test is the last, since it removes a shard of the shared store.
+def test_with_allow_missing_a_run_continues_and_reports_its_share(
     store, shards, digits, make_store, monkeypatch
 ):
     monkeypatch.setattr(store.pool, "_allow_missing", True)
-    rest = make_store(np.array(digits.flat[:1100]).reshape(-1, 1, 8, 8), digits.labels[:1100])
+    remaining = make_store(np.array(digits.flat[:1100]).reshape(-1, 1, 8, 8), digits.labels[:1100])
     assert (store.pool.missing, store.share, store.n) == ({}, 1.0, digits.n)
 
     def lose():
         shutil.rmtree(shards[2])
         kill(store.pool.pids[str(shards[2])])
 
-    found = golddiff.sample(golddiff.Optimal(store), 2, steps=4, on_step=during(2, lose))
-    assert found.share == store.share == 1100 / digits.n
+    samples = golddiff.sample(golddiff.Optimal(store), 2, steps=4, on_step=during(2, lose))
+    assert samples.share == store.share == 1100 / digits.n
     assert list(store.pool.missing) == [str(shards[2])]
     x = digits.images([1500, 3]) + 2.0
     means = golddiff.Optimal(store)(x, 3.0)
-    assert torch.allclose(means, golddiff.Optimal(rest)(x, 3.0), atol=TOLERANCE)
+    assert torch.allclose(means, golddiff.Optimal(remaining)(x, 3.0), atol=TOLERANCE)
     golden = golddiff.GoldDiff(golddiff.PCA(store), golddiff.PaperSchedule(variant="released"))
     assert torch.isfinite(golden(x, 1.0)).all()

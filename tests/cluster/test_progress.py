@@ -1,4 +1,4 @@
-"""What ``golddiff sample --cluster`` shows of each shard while it works."""
+"""Progress bars of shards in ``golddiff sample --cluster``."""
 
 from types import SimpleNamespace
 
@@ -11,8 +11,8 @@ from golddiff.cli.cluster import BARS, answers_per_shard, shard_bars
 from golddiff.store.images import ImageStore
 
 
-class Sharded:
-    """Stands for a store whose shards answer when they are told to."""
+class FakeShardedStore:
+    """A stand-in for a sharded store whose shards answer on command."""
 
     def __init__(self, shards):
         self.paths = [f"s3://bucket/photos/shard-{i:05d}/" for i in range(shards)]
@@ -23,23 +23,23 @@ class Sharded:
 
 
 @pytest.fixture
-def bar():
+def progress():
     return Progress(disable=True)
 
 
-def test_a_few_shards_have_a_bar_each(bar):
-    store = Sharded(3)
-    shard_bars(bar, store, 10)
-    assert [task.description for task in bar.tasks] == [f"  shard-0000{i}" for i in range(3)]
+def test_each_of_a_few_shards_has_a_bar(progress):
+    store = FakeShardedStore(3)
+    shard_bars(progress, store, 10)
+    assert [task.description for task in progress.tasks] == [f"  shard-0000{i}" for i in range(3)]
     for shard in (0, 0, 2):
         store.answer(shard)
-    assert [(task.completed, task.total) for task in bar.tasks] == [(2, 10), (0, 10), (1, 10)]
+    assert [(task.completed, task.total) for task in progress.tasks] == [(2, 10), (0, 10), (1, 10)]
 
 
-def test_of_many_shards_the_slowest_is_named(bar):
-    store = Sharded(BARS + 1)
-    shard_bars(bar, store, 2)
-    (task,) = bar.tasks
+def test_many_shards_share_a_bar_that_names_the_slowest(progress):
+    store = FakeShardedStore(BARS + 1)
+    shard_bars(progress, store, 2)
+    (task,) = progress.tasks
     for _ in range(2):
         for shard in range(BARS + 1):
             if shard != 7:
@@ -51,24 +51,24 @@ def test_of_many_shards_the_slowest_is_named(bar):
     assert f"slowest of {BARS} shards" in task.description
 
 
-def test_a_store_that_lies_here_has_none(bar, digits):
+def test_a_single_store_has_no_bars(progress, digits):
     assert isinstance(digits, ImageStore)
-    shard_bars(bar, digits, 10)
-    assert bar.tasks == []
+    shard_bars(progress, digits, 10)
+    assert progress.tasks == []
 
 
 @pytest.mark.parametrize("sampler", ["ddim", "heun"])
 @pytest.mark.parametrize("labels", [None, [0, 1, 0, 2, 2]])
-def test_each_shard_answers_as_often_as_a_run_asks(digits, sampler, labels):
-    asked = []
+def test_answers_per_shard_counts_the_denoiser_calls_of_a_run(digits, sampler, labels):
+    calls = []
 
     class Counting(golddiff.Wiener):
         def denoise(self, x, sigma, label):
-            asked.append(label)
+            calls.append(label)
             return super().denoise(x, sigma, label)
 
     golddiff.sample(
         Counting(digits), 5, 3, sampler, batch_size=2,
         labels=None if labels is None else torch.tensor(labels),
     )  # fmt: skip
-    assert len(asked) == answers_per_shard(3, sampler, 5, 2, labels)
+    assert len(calls) == answers_per_shard(3, sampler, 5, 2, labels)

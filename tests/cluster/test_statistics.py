@@ -1,4 +1,4 @@
-"""Mean, covariance and masks of all shards: made once, kept, and the single store's."""
+"""Mean, covariance and masks over shards equal the single store's; they are computed once."""
 
 import numpy as np
 import pytest
@@ -11,58 +11,59 @@ from golddiff.store.statistics import covariance_factor, factor_rows
 SIGMA = 1.0
 
 
-def test_a_factor_is_of_the_images_that_a_single_stores_is_of(two, digits, tmp_path, monkeypatch):
+def test_a_factor_estimated_from_a_sample(split_digits, digits, tmp_path, monkeypatch):
+    store = split_digits
     rows = factor_rows(digits.rows_of(None), digits.d, 300, 5)
     expected = covariance_factor(digits.stored, rows)
-    monkeypatch.setattr(two.artifacts, "folder", tmp_path)
-    whole = golddiff.PCA(two).denoise(np.ones((1, two.d), np.float32), 1.0, None)
-    seen = []
-    factor = two.factors.estimate(300, 5, seen.append)
+    monkeypatch.setattr(store.artifacts, "folder", tmp_path)
+    whole = golddiff.PCA(store).denoise(np.ones((1, store.d), np.float32), 1.0, None)
+    progress = []
+    factor = store.factors.estimate(300, 5, progress.append)
     assert factor.images == 300
-    assert seen == [300]
+    assert progress == [300]
     np.testing.assert_allclose(factor.mean, expected.mean, atol=1e-12)
     np.testing.assert_allclose(factor.eigenvalues, expected.eigenvalues, atol=1e-12)
-    # The shards weigh with it, and what is kept is found again.
-    other = golddiff.PCA(two).denoise(np.ones((1, two.d), np.float32), 1.0, None)
-    assert np.abs(other - whole).max() > 1e-4
-    assert golddiff.Wiener(two)(two.images([0]), 1.0).isfinite().all()
-    two.factors._computed.clear()
-    assert two.factors.is_kept()
-    assert two.factors.images == 300
-    assert two.factors._computed == {}  # a gigabyte and more at 64 x 64, not read for this
-    assert two.factor().images == 300
+    # The shards use the new factor, and the saved file is found.
+    from_sample = golddiff.PCA(store).denoise(np.ones((1, store.d), np.float32), 1.0, None)
+    assert np.abs(from_sample - whole).max() > 1e-4
+    assert golddiff.Wiener(store)(store.images([0]), 1.0).isfinite().all()
+    store.factors._computed.clear()
+    assert store.factors.is_kept()
+    assert store.factors.images == 300
+    assert store.factors._computed == {}  # the factor (1 GB or more at 64 x 64) is not read
+    assert store.factor().images == 300
     with pytest.raises(golddiff.ArgumentError, match="images: got 1"):
-        two.factors.estimate(1)
-    # All of them again, for those shards too that have weighed with the other.
-    assert two.factors.estimate(two.n).images == two.n
-    again = golddiff.PCA(two).denoise(np.ones((1, two.d), np.float32), 1.0, None)
-    np.testing.assert_allclose(again, whole, atol=1e-6)
+        store.factors.estimate(1)
+    # A factor of all images also replaces the other one in the shards.
+    assert store.factors.estimate(store.n).images == store.n
+    restored = golddiff.PCA(store).denoise(np.ones((1, store.d), np.float32), 1.0, None)
+    np.testing.assert_allclose(restored, whole, atol=1e-6)
 
 
-def test_masks_are_made_once_beside_the_list(coloured, patches):
-    made = kept_masks.tree_of(coloured, SIGMA, 0.02)
-    single = kept_masks.tree_of(patches, SIGMA, 0.02)
-    np.testing.assert_array_equal(made.inputs, single.inputs)
-    assert coloured.artifacts.path(kept_masks.name_of(SIGMA, 0.02)).is_file()
-    assert kept_masks.load(coloured, SIGMA, 0.02) is not None
-    golddiff.PCA(coloured).denoise(np.ones((1, coloured.d), np.float32), SIGMA, None)
-    for path in coloured.paths:  # no shard makes any: they are given
+def test_masks_are_saved_beside_the_list_of_shards(split_patches, patches):
+    tree = kept_masks.tree_of(split_patches, SIGMA, 0.02)
+    expected = kept_masks.tree_of(patches, SIGMA, 0.02)
+    np.testing.assert_array_equal(tree.inputs, expected.inputs)
+    assert split_patches.artifacts.path(kept_masks.name_of(SIGMA, 0.02)).is_file()
+    assert kept_masks.load(split_patches, SIGMA, 0.02) is not None
+    golddiff.PCA(split_patches).denoise(np.ones((1, split_patches.d), np.float32), SIGMA, None)
+    for path in split_patches.paths:  # shards receive the masks and compute none
         shard = ImageStore.open(path)
         assert not shard.artifacts.path(kept_masks.name_of(SIGMA, 0.02)).is_file()
 
 
-def test_masks_of_units_are_made_once_beside_the_list(coloured, patches, monkeypatch):
+def test_masks_of_units_are_computed_once(split_patches, patches, monkeypatch):
     def shares(store):
         return golddiff.PCA(store, share="4x4").ready(SIGMA).shares
 
-    made = shares(coloured)
-    np.testing.assert_array_equal(made, shares(patches))
+    computed = shares(split_patches)
+    np.testing.assert_array_equal(computed, shares(patches))
     monkeypatch.setattr(kept_masks, "unit_counts", None)
-    np.testing.assert_array_equal(shares(coloured), made)
+    np.testing.assert_array_equal(shares(split_patches), computed)
 
 
-def test_shards_may_be_larger_than_memory(coloured, patches, queries):
+def test_shards_may_exceed_the_memory_limit(split_patches, patches, queries):
     x = queries(patches, SIGMA, 1)
     for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Optimal(s))):
-        assert (make(coloured)(x, SIGMA) - make(patches)(x, SIGMA)).abs().max() < 1e-5
-    assert coloured.factor().images == patches.n
+        assert (make(split_patches)(x, SIGMA) - make(patches)(x, SIGMA)).abs().max() < 1e-5
+    assert split_patches.factor().images == patches.n

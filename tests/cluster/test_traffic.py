@@ -1,4 +1,4 @@
-"""What a step moves between the shards and the driver: the formula of docs/reference/cluster.md."""
+"""Bytes between the shards and the driver follow the formula of docs/reference/cluster.md."""
 
 import pytest
 
@@ -7,16 +7,16 @@ from golddiff.cluster.pool import Traffic
 from golddiff.noise import ddim_sigmas
 
 B, SHARDS, STEPS = 4, 2, 4
-ENVELOPE = 700  # of a call and its answer, with a described support
+ENVELOPE = 700  # bytes of a call and its answer with a rule support
 
 
-def partials(d, locations):
-    """Queries that go to each shard, and partial posteriors that come back."""
+def full_scan_bytes(d, locations):
+    """Bytes per step of the queries sent and the partial posteriors received."""
     return SHARDS * B * (4 * d + 8 * (2 * locations + d))
 
 
-def chosen(store, schedule):
-    """Images' rows and distances that come back, and rows that go out, of all steps."""
+def selection_bytes(store, schedule):
+    """Bytes of all steps: rows and distances received, and rows sent."""
     moved = 0
     for sigma in ddim_sigmas(STEPS):
         m, k = schedule.budgets(sigma, store.n)
@@ -28,9 +28,9 @@ def chosen(store, schedule):
     return moved
 
 
-@pytest.fixture(params=["coloured", "halves"])
+@pytest.fixture(params=["split_patches", "split_classes"])
 def store(request):
-    """300 colour images, or 1,500 of the same size, in two shards."""
+    """300 or 1,500 colour images of the same size in two shards."""
     return request.getfixturevalue(request.param)
 
 
@@ -45,22 +45,22 @@ def test_bytes_a_step_follow_the_formula(store, method, variant):
     denoiser, golden = make(store), 0
     if variant is not None:
         schedule = golddiff.PaperSchedule(variant=variant)
-        denoiser, golden = golddiff.GoldDiff(denoiser, schedule), chosen(store, schedule)
-    golddiff.sample(denoiser, 1, STEPS)  # masks are given once
+        denoiser, golden = golddiff.GoldDiff(denoiser, schedule), selection_bytes(store, schedule)
+    golddiff.sample(denoiser, 1, STEPS)  # masks are sent once
     store.pool.traffic = Traffic()
     golddiff.sample(denoiser, B, STEPS)
     traffic = store.pool.traffic
-    # A golden step sends the queries with each choice, too.
-    asked = traffic.calls - STEPS * SHARDS
-    expected = STEPS * partials(store.d, locations) + golden + asked * B * 4 * store.d
+    # A golden step also sends the queries with each selection.
+    selections = traffic.calls - STEPS * SHARDS
+    expected = STEPS * full_scan_bytes(store.d, locations) + golden + selections * B * 4 * store.d
     moved = traffic.sent + traffic.received
     assert moved == pytest.approx(expected + ENVELOPE * traffic.calls, rel=0.1)
     assert traffic.given == 0
 
 
-def test_a_full_scan_does_not_move_more_for_more_images(coloured, halves):
+def test_bytes_of_a_full_scan_do_not_grow_with_the_images(split_patches, split_classes):
     moved = []
-    for store in (coloured, halves):
+    for store in (split_patches, split_classes):
         denoiser = golddiff.PCA(store)
         golddiff.sample(denoiser, 1, STEPS)
         store.pool.traffic = Traffic()
@@ -69,10 +69,10 @@ def test_a_full_scan_does_not_move_more_for_more_images(coloured, halves):
     assert moved[1] == pytest.approx(moved[0], rel=0.01)
 
 
-def test_a_full_scan_is_one_call_a_shard_and_step(coloured):
-    denoiser = golddiff.Optimal(coloured)
-    denoiser(coloured.images([0]), 1.0)
-    coloured.pool.traffic = Traffic()
+def test_a_full_scan_takes_one_call_per_shard_and_step(split_patches):
+    denoiser = golddiff.Optimal(split_patches)
+    denoiser(split_patches.images([0]), 1.0)
+    split_patches.pool.traffic = Traffic()
     for sigma in ddim_sigmas(STEPS):
-        denoiser(coloured.images([0]), sigma)
-    assert coloured.pool.traffic.calls == STEPS * (SHARDS + 1)  # and one to fetch the image
+        denoiser(split_patches.images([0]), sigma)
+    assert split_patches.pool.traffic.calls == STEPS * (SHARDS + 1)  # one reads the image

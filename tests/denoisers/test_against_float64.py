@@ -1,4 +1,4 @@
-"""Every denoiser equals its equation, computed directly in float64."""
+"""Every denoiser equals its equation, evaluated directly in float64."""
 
 import numpy as np
 import pytest
@@ -24,10 +24,10 @@ def store(request, make_store, smooth_images):
     return make_store(torch.randn(500, 2, generator=torch.Generator().manual_seed(3)))
 
 
-def worst(store, denoiser, x, sigma, direct):
-    got = denoiser(x, sigma).double().numpy().reshape(len(x), -1)
-    want = np.stack([direct(q) for q in x.double().numpy().reshape(len(x), -1)])
-    return np.abs(got - want).max()
+def gap(store, denoiser, x, sigma, direct):
+    actual = denoiser(x, sigma).double().numpy().reshape(len(x), -1)
+    expected = np.stack([direct(q) for q in x.double().numpy().reshape(len(x), -1)])
+    return np.abs(actual - expected).max()
 
 
 @pytest.mark.kernels
@@ -35,7 +35,7 @@ def worst(store, denoiser, x, sigma, direct):
 def test_optimal_is_equation_2(store, queries, sigma):
     images = float64_images(store)
     x = queries(store, sigma)
-    error = worst(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
+    error = gap(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
     assert error < 1e-5
 
 
@@ -51,18 +51,18 @@ def test_scfdm_is_the_mean_of_optimal_at_noisy_copies(store, queries, sigma):
         assert np.abs(copies - (q + noise)).max() < 1e-6 * (1 + np.abs(copies).max())
         return np.mean([reference.optimal(copy, sigma, images) for copy in copies], axis=0)
 
-    assert worst(store, denoiser, queries(store, sigma), sigma, direct) < 1e-5
+    assert gap(store, denoiser, queries(store, sigma), sigma, direct) < 1e-5
 
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("sigma", SIGMAS)
-def test_the_nearest_image_is_that_of_the_scaled_query(store, queries, sigma):
+def test_nearest_image_is_nearest_to_the_query_over_sqrt_1_plus_sigma2(store, queries, sigma):
     images = float64_images(store)
 
     def direct(q):
         return images[np.square(q / np.sqrt(1 + sigma**2) - images).sum(1).argmin()]
 
-    assert worst(store, NearestImage(store), queries(store, sigma, 16), sigma, direct) < 1e-6
+    assert gap(store, NearestImage(store), queries(store, sigma, 16), sigma, direct) < 1e-6
 
 
 @pytest.mark.kernels
@@ -70,7 +70,7 @@ def test_the_nearest_image_is_that_of_the_scaled_query(store, queries, sigma):
 def test_wiener_is_the_gaussian_posterior_mean(store, queries, sigma):
     images = float64_images(store)
     x = queries(store, sigma)
-    error = worst(store, Wiener(store), x, sigma, lambda q: reference.wiener(q, sigma, images))
+    error = gap(store, Wiener(store), x, sigma, lambda q: reference.wiener(q, sigma, images))
     assert error < 1e-4
 
 
@@ -81,7 +81,7 @@ def test_pca_is_the_masked_posterior_mean(store, queries, sigma, threshold):
     images = float64_images(store)
     mask = reference.pca_mask(sigma, images, threshold)
     x = queries(store, sigma)
-    error = worst(
+    error = gap(
         store, PCA(store, threshold), x, sigma, lambda q: reference.pca(q, sigma, images, mask)
     )
     assert error < 1e-4
@@ -94,21 +94,21 @@ def test_wss_is_the_average_of_batch_averages(store, queries, sigma, batch_size)
     mask = reference.pca_mask(sigma, images, 0.05)
     x = queries(store, sigma)
     denoiser = PCA(store, 0.05, weighting="wss", batch_size=batch_size)
-    error = worst(
+    error = gap(
         store, denoiser, x, sigma, lambda q: reference.pca_wss(q, sigma, images, mask, batch_size)
     )
     assert error < 1e-4
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
-def test_the_mask_is_its_definition(store, sigma):
+def test_the_mask_equals_its_definition(store, sigma):
     images = float64_images(store)
     direct = reference.pca_mask(sigma, images, 0.02)
     assert np.array_equal(locality_mask(store.factor(), sigma, 0.02), direct)
 
 
 def test_the_mask_is_normalised_by_the_input_value(make_store):
-    """With one value ten times as variable as its correlate, only one direction passes."""
+    """Value 0 varies ten times as much as value 1: only its mask holds the other value."""
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(4000, 1, generator=generator)
     store = make_store(
@@ -122,46 +122,44 @@ def test_the_mask_is_normalised_by_the_input_value(make_store):
     assert not mask[0, 1]
 
 
-def test_sigma_80_does_not_drown_the_posterior(make_store, smooth_images, queries):
+def test_means_of_3000_images_are_accurate_at_sigma_80(make_store, smooth_images, queries):
     store = make_store(smooth_images(3000, (3, 16, 16)))
     images = float64_images(store)
     x = queries(store, 80.0, b=2)
-    assert (
-        worst(store, Optimal(store), x, 80.0, lambda q: reference.optimal(q, 80.0, images)) < 1e-5
-    )
+    assert gap(store, Optimal(store), x, 80.0, lambda q: reference.optimal(q, 80.0, images)) < 1e-5
     mask = reference.pca_mask(80.0, images, 0.02)
-    error = worst(store, PCA(store), x, 80.0, lambda q: reference.pca(q, 80.0, images, mask))
+    error = gap(store, PCA(store), x, 80.0, lambda q: reference.pca(q, 80.0, images, mask))
     assert error < 1e-5
 
 
 @pytest.mark.kernels
-def test_sigma_0_002_picks_the_true_nearest_of_near_duplicates(make_store, smooth_images):
+def test_means_of_near_duplicates_are_accurate_at_sigma_0_002(make_store, smooth_images):
     base = smooth_images(1, (3, 16, 16))
     twins = base.repeat(50, 1, 1, 1)
-    for i in range(50):  # the twins differ from each other by one grey level of one pixel
+    for i in range(50):  # each twin differs from the base by one grey level of one pixel
         twins[i].view(-1)[i] ^= 1
     store = make_store(torch.cat([smooth_images(100, (3, 16, 16), seed=5), twins]))
     noise = 0.002 * torch.randn(50, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     x = store.images(list(range(100, 150))) + noise
     images = float64_images(store)
-    error = worst(store, Optimal(store), x, 0.002, lambda q: reference.optimal(q, 0.002, images))
+    error = gap(store, Optimal(store), x, 0.002, lambda q: reference.optimal(q, 0.002, images))
     assert error < 1e-5
 
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("value", [0.0, 0.1, -1.0])
 @pytest.mark.parametrize("sigma", [0.002, 0.05, 1.0, 80.0])
-def test_optimal_of_nearly_tied_images_far_from_the_query(make_store, value, sigma):
-    """Black and white images: all are as far from 0, to the last digit of float64."""
+def test_optimal_is_accurate_for_tied_images_far_from_the_query(make_store, value, sigma):
+    """Black and white images all have the same distance to 0 in float64."""
     bits = torch.rand((300, 3, 16, 16), generator=torch.Generator().manual_seed(0)) < 0.4
     store = make_store(255 * bits.to(torch.uint8))
     images, x = float64_images(store), torch.full((1, 3, 16, 16), value)
-    error = worst(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
+    error = gap(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
     assert error < 1e-5
 
 
-def test_values_that_never_vary_make_no_nan(make_store, smooth_images, queries):
-    """MNIST's border: zero-variance values, and a mask normalised by them."""
+def test_constant_values_give_accurate_finite_means(make_store, smooth_images, queries):
+    """As at MNIST's border: values of zero variance, by which the mask is normalised."""
     pixels = smooth_images(120, (1, 8, 8))
     pixels[:, :, 0] = 0
     pixels[:, :, :, -1] = 255
@@ -170,7 +168,7 @@ def test_values_that_never_vary_make_no_nan(make_store, smooth_images, queries):
     for sigma in (0.002, 0.1, 2.0, 80.0):
         x = queries(store, sigma)
         mask = reference.pca_mask(sigma, images, 0.02)
-        error = worst(
+        error = gap(
             store, PCA(store), x, sigma, lambda q, s=sigma, m=mask: reference.pca(q, s, images, m)
         )
         assert error < 1e-4
@@ -179,7 +177,7 @@ def test_values_that_never_vary_make_no_nan(make_store, smooth_images, queries):
 
 @pytest.mark.parametrize("sigma", [0.05, 1.0, 12.0])
 @pytest.mark.parametrize("memory", [2e9, 3e5])
-def test_means_without_an_image_each_are_those_of_the_others(store, queries, sigma, memory):
+def test_leave_one_out_log_weights_give_the_mean_of_the_others(store, queries, sigma, memory):
     images, x = float64_images(store), queries(store, sigma)
     left_out = [None, 3, 0, store.n - 1]
 
@@ -190,11 +188,11 @@ def test_means_without_an_image_each_are_those_of_the_others(store, queries, sig
 
     supports = [all_but(row) for row in left_out]
     flat = x.numpy().reshape(len(x), -1)
-    found = Optimal(store, memory_limit=memory).denoise_over(flat, sigma, supports)
-    for mean, query, row in zip(found, flat.astype(np.float64), left_out, strict=True):
+    means = Optimal(store, memory_limit=memory).denoise_over(flat, sigma, supports)
+    for mean, query, row in zip(means, flat.astype(np.float64), left_out, strict=True):
         others = images if row is None else np.delete(images, row, axis=0)
         assert np.abs(mean - reference.optimal(query, sigma, others)).max() < 1e-5
     pca = PCA(store, 0.1)
-    found = pca.denoise_over(flat, sigma, supports)
-    for mean, query, support in zip(found, flat, supports, strict=True):
+    means = pca.denoise_over(flat, sigma, supports)
+    for mean, query, support in zip(means, flat, supports, strict=True):
         assert np.array_equal(mean, pca.denoise_over(query[None], sigma, support)[0])

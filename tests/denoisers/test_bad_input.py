@@ -1,4 +1,4 @@
-"""Bad input is named, with what came and what is allowed."""
+"""Errors of bad input name the argument, the value received and what is allowed."""
 
 import re
 
@@ -51,13 +51,13 @@ X = torch.zeros(2, 1, 4, 4)
         (torch.full((2, 1, 4, 4), 3e38), r"x: image 0 of the batch has norm"),
     ],
 )
-def test_x(denoiser, x, message):
+def test_a_bad_x_is_refused(denoiser, x, message):
     with pytest.raises(ArgumentError, match=message):
         denoiser(x, 1.0)
 
 
 @pytest.mark.parametrize("sigma", [0, -1.0, float("nan"), float("inf"), torch.tensor([1.0, 0.0])])
-def test_sigma_is_finite_and_positive(denoiser, sigma):
+def test_sigma_must_be_finite_and_positive(denoiser, sigma):
     with pytest.raises(ArgumentError, match=r"sigma: got .* expected a finite number above 0"):
         denoiser(X, sigma)
 
@@ -66,13 +66,13 @@ def test_sigma_is_finite_and_positive(denoiser, sigma):
     "sigma",
     [None, "a", 1j, torch.tensor(1j), [1.0, "a"], {}, 10**400, torch.ones((), device="meta")],
 )
-def test_sigma_is_a_number(denoiser, sigma):
+def test_sigma_must_be_a_number(denoiser, sigma):
     with pytest.raises(ArgumentError, match=r"^sigma: got [^\n]*, expected [^\n]*number[^\n]*$"):
         denoiser(X, sigma)
 
 
 @pytest.mark.parametrize("labels", ["a", 2**70, [None, 1], object(), torch.ones(2, device="meta")])
-def test_labels_are_integers(denoiser, labels):
+def test_labels_must_be_integers(denoiser, labels):
     for call in (lambda: denoiser(X, 1.0, labels), lambda: sample(denoiser, 2, labels=labels)):
         with pytest.raises(ArgumentError, match=r"^labels: got [^\n]*, expected [^\n]*$"):
             call()
@@ -93,34 +93,34 @@ EVERY = {
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("sigma", [1e-320, 1e-30, 0.002, 1.0, 1e19, 1e200, 1.7e308])
-def test_every_noise_level_and_far_query_has_an_answer_or_one_line(denoiser, name, sigma):
-    made = EVERY[name](denoiser.store)
+def test_far_queries_give_finite_output_or_a_one_line_error(denoiser, name, sigma):
+    built = EVERY[name](denoiser.store)
     for value in (0.0, 1.0, 1e3, 1e5):
-        assert made(torch.full((1, 1, 4, 4), value), sigma).isfinite().all()
-    for value in (1e10, 1e15, 1e17, 1e19, 3e38):  # far beyond noise of some levels, not of others
+        assert built(torch.full((1, 1, 4, 4), value), sigma).isfinite().all()
+    for value in (1e10, 1e15, 1e17, 1e19, 3e38):  # accepted or refused, depending on sigma
         try:
-            found = made(torch.full((1, 1, 4, 4), value), sigma)
+            out = built(torch.full((1, 1, 4, 4), value), sigma)
         except ArgumentError as error:
-            found = torch.zeros(())
+            out = torch.zeros(())
             message = str(error)
             assert re.fullmatch("x: image 0 of the batch has norm [^\n]*", message)
-        assert found.isfinite().all()
+        assert out.isfinite().all()
 
 
 @pytest.mark.parametrize("make", [*EVERY.values(), recommended, lambda s: create("pca", s)])
 @pytest.mark.parametrize("store", [None, 3])
-def test_what_is_no_store_is_named(make, store):
+def test_a_store_of_another_type_is_refused(make, store):
     with pytest.raises(ArgumentError, match=r"store: got \w+, expected an ImageStore or the path"):
         make(store)
 
 
 @pytest.mark.parametrize("make", [*EVERY.values(), recommended, lambda s: create("pca", s)])
-def test_a_path_without_a_store_is_named(make):
+def test_a_path_without_a_store_is_refused(make):
     with pytest.raises(StoreError, match="store: digits does not exist"):
         make("digits")
 
 
-def test_other_arguments_that_are_of_no_use(denoiser, tmp_path):
+def test_other_bad_arguments_are_refused(denoiser, tmp_path):
     x, pixels = torch.zeros(1, 1, 4, 4), torch.zeros(2, 1, 4, 4)
     for call, message in [
         (lambda: PCA(denoiser.store, "a"), "mask_threshold: got 'a', expected 0 to 1"),
@@ -139,28 +139,28 @@ def test_other_arguments_that_are_of_no_use(denoiser, tmp_path):
             call()
 
 
-def test_sigma_is_one_or_one_a_query(denoiser):
+def test_sigma_must_be_one_number_or_one_per_query(denoiser):
     with pytest.raises(
         ArgumentError, match=r"sigma: got shape \(3,\), expected one number or \(2,\)"
     ):
         denoiser(X, torch.ones(3))
 
 
-def test_a_class_with_no_images(denoiser):
+def test_a_class_with_no_images_is_refused(denoiser):
     with pytest.raises(
         ArgumentError, match=r"labels: got 7, a class with no images; .* classes 0, 1"
     ):
         denoiser(X, 1.0, labels=7)
 
 
-def test_labels_of_the_wrong_length_or_type(denoiser):
+def test_labels_of_the_wrong_length_or_type_are_refused(denoiser):
     with pytest.raises(ArgumentError, match=r"labels: got shape \(3,\)"):
         denoiser(X, 1.0, labels=[0, 1, 0])
     with pytest.raises(ArgumentError, match=r"labels: got torch\.float32"):
         denoiser(X, 1.0, labels=torch.tensor([0.0, 1.0]))
 
 
-def test_a_store_without_labels_has_no_classes(make_store, smooth_images):
+def test_labels_are_refused_by_a_store_without_labels(make_store, smooth_images):
     with pytest.raises(ArgumentError, match="the store has no labels"):
         Optimal(make_store(smooth_images(5, (1, 4, 4))))(X, 1.0, labels=0)
 
@@ -169,7 +169,7 @@ def test_an_empty_batch_gives_an_empty_batch(denoiser):
     assert denoiser(torch.zeros(0, 1, 4, 4), 1.0).shape == (0, 1, 4, 4)
 
 
-def test_half_precision_queries_are_welcome(denoiser):
+def test_half_precision_queries_give_float32(denoiser):
     assert denoiser(X.half(), 1.0).dtype == torch.float32
 
 
@@ -182,7 +182,7 @@ def test_half_precision_queries_are_welcome(denoiser):
         ({"batch_size": 0}, "batch_size: got 0"),
     ],
 )
-def test_pca(denoiser, arguments, message):
+def test_bad_arguments_of_pca_are_refused(denoiser, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         PCA(denoiser.store, **arguments)
 
@@ -197,7 +197,7 @@ class TestMemoryLimit:
             assert queries_at_once(tight, 100) == 3
             assert torch.equal(tight(x, 1.0), estimator(store)(x, 1.0))
 
-    def test_one_that_cannot_hold_a_query_says_what_is_needed(self, denoiser):
+    def test_a_limit_too_small_for_one_query_is_refused(self, denoiser):
         with pytest.raises(ArgumentError, match=r"memory_limit: got 1.0 kB, but one query"):
             Optimal(denoiser.store, memory_limit=1000)(X, 1.0)
         with pytest.raises(ArgumentError, match="memory_limit: got 0, expected bytes above 0"):

@@ -1,4 +1,4 @@
-"""The novelty dial: what recommended gives, by one number measured for the store."""
+"""The novelty dial: ``recommended(store, novelty)``, calibrated on the store."""
 
 import numpy as np
 import pytest
@@ -20,16 +20,16 @@ def store(make_store):
 
 def test_the_threshold_is_interpolated_and_never_falls():
     measured = Dial(np.array([0.001, 0.01, 0.1, 0.2]), np.array([0.0, 0.5, 0.9, 0.9]))
-    found = [measured.threshold(v) for v in np.linspace(0, 1, 21)]
-    assert found == sorted(found)
-    assert found[0] == 0
+    thresholds = [measured.threshold(v) for v in np.linspace(0, 1, 21)]
+    assert thresholds == sorted(thresholds)
+    assert thresholds[0] == 0
     assert measured.threshold(0.5) == 0.01
     assert measured.threshold(0.7) == pytest.approx(0.032, abs=1e-3)
-    assert measured.threshold(1) == 0.1  # the widest masks of those that are newest
+    assert measured.threshold(1) == 0.1  # the smallest threshold of the largest novelty
     assert Dial(np.array([0.001, 0.01]), np.array([0.4, 0.5])).threshold(0.1) == 0.00025
 
 
-def test_more_novelty_gives_newer_pictures(store):
+def test_a_higher_dial_gives_more_novel_samples(store):
     runs = [sample(golddiff.recommended(store, v), 12, trajectory=False) for v in (0, 0.4, 0.8)]
     means = [float(run.novelty.novelty.mean()) for run in runs]
     assert means == sorted(means)
@@ -37,23 +37,23 @@ def test_more_novelty_gives_newer_pictures(store):
     assert means[0] < 0.05
 
 
-def test_the_default_s_pictures_of_digits_are_new_and_whole(store):
+def test_default_samples_of_digits_are_novel_and_as_sharp_as_the_data(store):
     run = sample(golddiff.recommended(store), 32, seed=3, trajectory=False)
     assert 0.5 < float(run.novelty.novelty.mean()) < 1.1
     assert 0.8 < golddiff.metrics.sharpness(run.images, store.images()) < 1.2
     assert 0.7 < golddiff.metrics.speckle(run.images, store.images()) < 1.25
 
 
-def test_it_is_measured_once_and_kept(store):
-    measured, seen = dial(store), []
-    again = golddiff.ImageStore.open(store.path)
-    assert is_measured(again)
-    assert np.array_equal(dial(again, lambda *at: seen.append(at)).novelty, measured.novelty)
-    assert not seen
-    assert golddiff.recommended(again).base.mask_threshold == measured.threshold(0.7)
+def test_the_dial_is_measured_once_and_saved(store):
+    measured, calls = dial(store), []
+    reopened = golddiff.ImageStore.open(store.path)
+    assert is_measured(reopened)
+    assert np.array_equal(dial(reopened, lambda *at: calls.append(at)).novelty, measured.novelty)
+    assert not calls
+    assert golddiff.recommended(reopened).base.mask_threshold == measured.threshold(0.7)
 
 
-def test_that_of_the_first_pictures_comes_with_the_package(make_store):
+def test_the_package_contains_the_dial_of_the_default_data(make_store):
     from golddiff.cli.sample_run import DEFAULT
     from golddiff.sources import open_source
 
@@ -62,48 +62,49 @@ def test_that_of_the_first_pictures_comes_with_the_package(make_store):
     assert is_measured(store), "new images or a new dial: what dial(store) keeps goes to data/"
     measured = _measure(store, lambda done, total: None)
     assert np.array_equal(dial(store).thresholds, measured.thresholds)
-    # One of its ten pictures may turn out another where rounding decides.
+    # Rounding may change one of its ten samples.
     assert dial(store).novelty == pytest.approx(measured.novelty, abs=0.1)
     assert not is_measured(make_store(batch.pixels[:500]))
 
 
-def test_progress_is_told_to_the_last_image(make_store, smooth_images):
-    seen = []
-    dial(make_store(smooth_images(50, (1, 4, 4))), lambda done, total: seen.append((done, total)))
-    done, totals = zip(*seen, strict=True)
+def test_progress_increases_to_the_total(make_store, smooth_images):
+    calls = []
+    dial(make_store(smooth_images(50, (1, 4, 4))), lambda done, total: calls.append((done, total)))
+    done, totals = zip(*calls, strict=True)
     assert len(set(totals)) == 1
     assert (done[0], done[-1]) == (0, totals[0])
     assert list(done) == sorted(done)
 
 
-def test_points_and_few_images_have_one_too(make_store, smooth_images):
+def test_points_and_three_images_give_finite_samples(make_store, smooth_images):
     points = np.random.default_rng(0).standard_normal((40, 2)).astype(np.float32)
-    for some in (make_store(points), make_store(smooth_images(3, (3, 16, 16)))):
-        run = sample(golddiff.recommended(some), 3, trajectory=False)
+    for data in (make_store(points), make_store(smooth_images(3, (3, 16, 16)))):
+        run = sample(golddiff.recommended(data), 3, trajectory=False)
         assert torch.isfinite(run.images).all()
 
 
-def test_a_class_alone_may_be_asked_for(store):
+def test_samples_with_a_label_resemble_that_class(store):
     run = sample(golddiff.recommended(store), 4, labels=3, trajectory=False)
     assert (store.labels[run.novelty.nearest] == 3).float().mean() >= 0.5
 
 
-def test_by_name_it_is_the_same(store):
+def test_create_builds_recommended_and_golddiff_pca(store):
     x = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2
-    made = golddiff.create("recommended", store, novelty=0.4, seed=2)
-    assert torch.equal(made(x, 2.0), golddiff.recommended(store, 0.4, 2)(x, 2.0))
+    created = golddiff.create("recommended", store, novelty=0.4, seed=2)
+    assert torch.equal(created(x, 2.0), golddiff.recommended(store, 0.4, 2)(x, 2.0))
     golden = golddiff.create("golddiff-pca", store, mask_threshold=0.01)
-    own = golddiff.GoldDiff(golddiff.PCA(store, 0.01), golddiff.PaperSchedule(variant="released"))
-    assert torch.equal(golden(x, 2.0), own(x, 2.0))
+    released = golddiff.PaperSchedule(variant="released")
+    direct = golddiff.GoldDiff(golddiff.PCA(store, 0.01), released)
+    assert torch.equal(golden(x, 2.0), direct(x, 2.0))
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, "high", True, float("nan")])
-def test_another_novelty_is_refused(store, value):
+def test_an_invalid_novelty_is_refused(store, value):
     with pytest.raises(ArgumentError, match="novelty: got"):
         golddiff.recommended(store, value)
 
 
-def test_an_unknown_setting_of_a_method_is_refused(store):
+def test_settings_unknown_to_a_method_are_refused(store):
     with pytest.raises(ArgumentError, match="magic: no method has it"):
         golddiff.create("golddiff-pca", store, magic=3)
     with pytest.raises(ArgumentError, match="novelty: does not apply to method pca"):

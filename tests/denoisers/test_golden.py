@@ -1,4 +1,4 @@
-"""GoldDiff: the same estimator over the images that the schedule chooses."""
+"""GoldDiff: an estimator over the images that a schedule selects."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_golden_subset_of_everything_is_the_full_scan(store, queries, base, vari
 
 
 @pytest.mark.parametrize("sigma", [0.05, 1.0, 30.0])
-def test_the_text_takes_the_nearest_of_the_nearest_by_proxy(store, queries, sigma):
+def test_variant_text_selects_the_nearest_of_the_m_nearest_by_proxy(store, queries, sigma):
     schedule = PaperSchedule()
     m, k = schedule.budgets(sigma, 200)
     images = float64_images(store).reshape(200, 3, 8, 8)
@@ -53,7 +53,7 @@ def test_the_text_takes_the_nearest_of_the_nearest_by_proxy(store, queries, sigm
         assert (np.diff(support.rows) > 0).all()
 
 
-def test_the_released_code_draws_at_random_at_high_noise_and_searches_at_low(store, queries):
+def test_variant_released_draws_at_high_noise_and_searches_at_low_noise(store, queries):
     schedule = PaperSchedule(variant="released")
     golden = GoldDiff(Optimal(store), schedule)
     far, near = queries(store, 60.0), queries(store, 0.01)
@@ -67,11 +67,11 @@ def test_the_released_code_draws_at_random_at_high_noise_and_searches_at_low(sto
 def test_another_seed_draws_other_images(store, queries):
     x = queries(store, 60.0, b=1)
     schedule = PaperSchedule(variant="released")
-    one, same, other = (
+    first, same, other = (
         GoldDiff(Optimal(store), schedule, seed=s).supports(x, 60.0)[0].rows for s in (0, 0, 1)
     )
-    assert np.array_equal(one, same)
-    assert not np.array_equal(one, other)
+    assert np.array_equal(first, same)
+    assert not np.array_equal(first, other)
 
 
 def test_the_golden_subset_stays_inside_the_class(store, queries):
@@ -84,7 +84,7 @@ def test_the_golden_subset_stays_inside_the_class(store, queries):
 
 
 @pytest.mark.parametrize("base", ["optimal", "pca", "kamb", "scfdm", "pspc"])
-def test_log_weights_count_an_image_as_often_as_they_say(store, queries, base):
+def test_log_weight_log_k_equals_k_copies(store, queries, base):
     estimator = BASES[base](store)
     x = queries(store, 2.0, b=2).reshape(2, -1).numpy()
     rows = np.array([3, 10, 11, 40, 90])
@@ -108,7 +108,7 @@ def test_golden_pca_is_the_equation_over_its_support(store, queries):
 
 
 class TestSchedule:
-    def test_the_paper_s_budgets(self):
+    def test_budgets_of_the_paper(self):
         """Eqs. 4 to 6 with g = sigma / sqrt(1 + sigma^2), N = 50,000."""
         schedule = PaperSchedule()
         for sigma in ddim_sigmas(10):
@@ -117,14 +117,14 @@ class TestSchedule:
             assert k == int(2500 + 2500 * g)
             assert m == int(5000 + 7500 * (1 - g))
 
-    def test_the_released_budgets(self):
+    def test_budgets_of_variant_released(self):
         schedule = PaperSchedule(variant="released")
         assert schedule.budgets(1e9, 50_000) == (5000, 5000)
         assert schedule.budgets(1e-9, 50_000) == (50_000, 2500)
 
     @pytest.mark.parametrize("n", [1, 2, 7, 39, 1000])
     @pytest.mark.parametrize("variant", ["text", "released"])
-    def test_small_sets_keep_at_least_one_image(self, n, variant):
+    def test_small_stores_keep_at_least_one_image(self, n, variant):
         for sigma in (0.002, 1.0, 80.0):
             m, k = PaperSchedule(variant=variant).budgets(sigma, n)
             assert 1 <= k <= m <= n
@@ -137,15 +137,15 @@ class TestSchedule:
 
     @pytest.mark.parametrize("variant", ["text", "released"])
     @pytest.mark.parametrize("sigma", [0.1, 1.0, 60.0])
-    def test_no_subset_is_smaller_than_the_smallest(self, variant, sigma):
+    def test_k_is_at_least_k_min_if_k_max_is_smaller(self, variant, sigma):
         assert PaperSchedule(40, 20, variant=variant).budgets(sigma, 100)[1] == 40
 
-    def test_more_images_than_there_are_is_an_error(self):
+    def test_a_k_max_above_the_number_of_images_is_an_error(self):
         with pytest.raises(ArgumentError, match=r"k_max: got 60, but there are only 50 images"):
             PaperSchedule(5, 60).budgets(1.0, 50)
 
     @pytest.mark.parametrize("bad", [0, -1, 0.0, 1.5, float("nan"), True, "10", None])
-    def test_a_size_that_is_no_count_or_fraction_is_an_error(self, bad):
+    def test_a_size_must_be_a_count_or_a_fraction(self, bad):
         with pytest.raises(ArgumentError, match="k_min: got"):
             PaperSchedule(k_min=bad)
 
@@ -154,17 +154,17 @@ class TestSchedule:
             PaperSchedule(variant="paper")
 
 
-def test_a_schedule_that_is_none_is_named(store):
+def test_a_schedule_of_another_type_is_refused(store):
     with pytest.raises(ArgumentError, match="schedule: got 'text', expected PaperSchedule"):
         GoldDiff(Optimal(store), schedule="text")
 
 
 def test_screening_in_smaller_batches_changes_nothing(store, queries):
     x = queries(store, 1.0, b=7)
-    tight = GoldDiff(Optimal(store, memory_limit=24 * store.n * 6))  # screens six at a time
+    tight = GoldDiff(Optimal(store, memory_limit=24 * store.n * 6))  # screens six queries at a time
     assert torch.equal(tight(x, 1.0), GoldDiff(Optimal(store))(x, 1.0))
 
 
-def test_wiener_has_no_images_to_choose(store):
+def test_wiener_is_refused_as_base(store):
     with pytest.raises(ArgumentError, match="base: got Wiener"):
         GoldDiff(Wiener(store))

@@ -1,3 +1,5 @@
+"""Kamb: its float64 equations, symmetries, boundaries and patch sizes."""
+
 import numpy as np
 import pytest
 import torch
@@ -42,7 +44,7 @@ def random_stores(make_store):
 
 @pytest.fixture(scope="module")
 def digits(make_store, smooth_images):
-    """A store of 150 images, more than one task of the kernel."""
+    """A store of 150 images, which the kernel splits into several tasks."""
     return make_store(smooth_images(150, (1, 8, 8)))
 
 
@@ -98,7 +100,7 @@ def test_outputs_stay_inside_the_range_of_each_channel(
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_the_order_of_the_store_does_not_matter(make_store, digits, boundary):
+def test_permuting_the_store_changes_nothing(make_store, digits, boundary):
     order = torch.randperm(digits.n, generator=torch.Generator().manual_seed(0))
     raw = torch.from_numpy(np.array(digits.flat)).reshape(-1, *digits.shape)
     permuted = make_store(raw[order])
@@ -109,7 +111,7 @@ def test_the_order_of_the_store_does_not_matter(make_store, digits, boundary):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_equal_images_are_a_fixed_point_of_any_query(make_store, boundary):
+def test_identical_images_are_the_output_for_any_query(make_store, boundary):
     store = make_store(np.full((5, 3, 6, 6), 200, np.uint8))
     x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
     for sigma in SIGMAS:
@@ -117,7 +119,7 @@ def test_equal_images_are_a_fixed_point_of_any_query(make_store, boundary):
         assert torch.allclose(out, torch.full_like(out, 200 / 127.5 - 1), atol=1e-6)
 
 
-def test_little_noise_on_a_training_image_is_removed(digits):
+def test_low_noise_on_a_training_image_is_removed(digits):
     x0 = digits.images([7, 100])
     noise = torch.randn(x0.shape, generator=torch.Generator().manual_seed(0))
     for boundary in BOUNDARIES:
@@ -125,13 +127,13 @@ def test_little_noise_on_a_training_image_is_removed(digits):
         assert torch.allclose(out, x0, atol=1e-4)
 
 
-def test_a_patch_as_large_as_the_image_makes_zeros_the_local_score(digits):
+def test_boundary_zeros_with_a_patch_as_large_as_the_image_is_none(digits):
     x = noisy(digits, 1.0, b=2)
     for patch in (9, 15, 33):
         assert torch.equal(Kamb(digits, patch)(x, 1.0), Kamb(digits, patch, "none")(x, 1.0))
 
 
-def test_a_patch_that_always_holds_the_whole_image_is_the_optimal_denoiser(digits):
+def test_a_patch_that_covers_the_image_everywhere_gives_optimal(digits):
     from golddiff.estimators.optimal import Optimal
 
     for sigma in (0.3, 2.0, 20.0):
@@ -142,7 +144,7 @@ def test_a_patch_that_always_holds_the_whole_image_is_the_optimal_denoiser(digit
             )
 
 
-def test_circular_patches_never_hold_a_pixel_twice(random_stores):
+def test_circular_patches_hold_no_pixel_twice(random_stores):
     assert Kamb(random_stores[1, 7, 9], 31, "circular").patch_size(1.0) == 7
     assert Kamb(random_stores[3, 6, 5], 31, "circular").patch_size(1.0) == 5
     assert Kamb(random_stores[2, 8, 6], 31, "circular").patch_size(1.0) == 5
@@ -165,7 +167,7 @@ def test_two_halves_of_a_support_merge_into_the_whole(digits, boundary, sigma):
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("sigma", [0.3, 30.0])
-def test_a_log_weight_stands_for_repetition(digits, boundary, sigma):
+def test_log_weight_log_k_equals_k_copies(digits, boundary, sigma):
     denoiser = Kamb(digits, 3, boundary)
     x = noisy(digits, sigma).reshape(1, -1).numpy()
     times = np.arange(20) % 4 + 1
@@ -175,20 +177,20 @@ def test_a_log_weight_stands_for_repetition(digits, boundary, sigma):
     assert np.allclose(a, b, atol=1e-5)
 
 
-def test_an_image_of_log_weight_minus_infinity_counts_for_nothing(digits):
+def test_images_of_log_weight_minus_infinity_are_ignored(digits):
     denoiser = Kamb(digits, 3)
     x = noisy(digits, 1.0).reshape(1, -1).numpy()
-    some = Support(np.arange(20), np.where(np.arange(20) < 15, 0.0, -np.inf))
-    a = denoiser.store.posterior(denoiser, x, 1.0, some)
+    weighted = Support(np.arange(20), np.where(np.arange(20) < 15, 0.0, -np.inf))
+    a = denoiser.store.posterior(denoiser, x, 1.0, weighted)
     assert np.allclose(
         a.mean(), denoiser.store.posterior(denoiser, x, 1.0, Support(np.arange(15))).mean()
     )
-    none = denoiser.store.posterior(denoiser, x, 1.0, Support(np.arange(2), np.full(2, -np.inf)))
-    assert np.isneginf(none.log_max).all()
-    assert (none.total == 0).all()
+    empty = denoiser.store.posterior(denoiser, x, 1.0, Support(np.arange(2), np.full(2, -np.inf)))
+    assert np.isneginf(empty.log_max).all()
+    assert (empty.total == 0).all()
 
 
-def test_the_posterior_of_no_images_is_not_defined(digits):
+def test_the_posterior_of_no_images_raises(digits):
     with pytest.raises(ZeroDivisionError):
         digits.posterior(Kamb(digits, 3), np.zeros((2, 64), np.float32), 1.0, Support(np.arange(0)))
 
@@ -207,17 +209,17 @@ def test_extreme_noise_levels_give_finite_images(digits):
             assert torch.isfinite(Kamb(digits, 3)(scale * x, sigma)).all()
 
 
-def test_pairs_interpolate_in_log_sigma_and_hold_outside(make_store):
+def test_patch_sizes_interpolate_in_log_sigma_and_are_constant_outside(make_store):
     denoiser = Kamb(make_store(pixels(2, (1, 40, 40))), [(10.0, 21), (0.1, 3)])
     sizes = [denoiser.patch_size(s) for s in (0.001, 0.1, 1.0, 10.0, 1000.0)]
     assert sizes == [3, 3, 13, 21, 21]  # halfway in log sigma: 12, a tie, upwards
 
 
-def test_nearest_odd_number_of_a_tie_is_the_upper():
+def test_nearest_odd_rounds_ties_up():
     assert [nearest_odd(v) for v in (0.2, 1.9, 2.0, 3.9, 4.0, 5.0)] == [1, 1, 3, 3, 5, 5]
 
 
-def test_presets_are_the_authors_lists(make_store):
+def test_a_preset_is_the_authors_list(make_store):
     store = make_store(pixels(2, (3, 32, 32)))
     pairs = preset("cifar10_unet_zeros")
     assert len(pairs) == 19
@@ -230,11 +232,11 @@ def test_presets_are_the_authors_lists(make_store):
 
 
 def test_a_preset_of_larger_images_is_clipped_to_the_image(digits):
-    assert Kamb(digits, "mnist_unet_zeros").patch_size(80.0) == 9  # at least as large as 8: LS
+    assert Kamb(digits, "mnist_unet_zeros").patch_size(80.0) == 9  # LS, since it covers 8 x 8
     assert Kamb(digits, "mnist_resnet_circular", "circular").patch_size(2.0) == 7
 
 
-def test_default_patch_is_the_square_as_wide_as_the_pca_masks(make_store, smooth_images):
+def test_the_default_patch_has_the_area_of_the_pca_masks(make_store, smooth_images):
     store = make_store(smooth_images(60, (3, 8, 8)))
     denoiser = Kamb(store)
     for sigma in (0.01, 0.3, 1.0, 10.0):
@@ -254,7 +256,7 @@ def test_default_patch_is_the_square_as_wide_as_the_pca_masks(make_store, smooth
         (True, "size True"),
         ("cifar10", "'cifar10'.*cifar10_unet_zeros.*mnist_unet_zeros"),
         ([], "at least one pair"),
-        ([(1.0, 3), (1.0, 5)], "another sigma"),
+        ([(1.0, 3), (1.0, 5)], "all sigmas different"),
         ([(1.0, 4)], "size 4"),
         ([(0.0, 3)], "sigma 0.0"),
         ([("1", 3)], "sigma '1'"),
@@ -263,16 +265,16 @@ def test_default_patch_is_the_square_as_wide_as_the_pca_masks(make_store, smooth
         ({3: 5}, "size {3: 5}"),
     ],
 )
-def test_bad_patch_sizes_are_named(digits, patch_sizes, message):
+def test_bad_patch_sizes_are_refused(digits, patch_sizes, message):
     with pytest.raises(ArgumentError, match=r"patch_sizes: .*" + message):
         Kamb(digits, patch_sizes)
 
 
-def test_an_unknown_boundary_lists_the_known(digits):
+def test_an_unknown_boundary_is_refused_with_the_known_ones(digits):
     with pytest.raises(ArgumentError, match=r"boundary: got 'reflect'.*zeros.*circular.*none"):
         Kamb(digits, 3, "reflect")
 
 
-def test_points_are_no_images(make_store):
+def test_points_are_refused(make_store):
     with pytest.raises(ArgumentError, match=r"store: got data of shape \(2,\)"):
         Kamb(make_store(pixels(4, (2,), np.float32)), 3)

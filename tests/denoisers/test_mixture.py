@@ -1,4 +1,4 @@
-"""The mixture is an exact posterior mean, whatever the noise, and has the limits of one."""
+"""The Gaussian mixture is an exact posterior mean at every noise level."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_it_is_the_posterior_mean_under_its_full_covariances(store, queries, sig
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.floats(0.01, 157), st.integers(0, 1000))
-def test_any_components_and_any_noise(k, r, sigma, seed):
+def test_posterior_mean_of_any_number_of_components_at_any_sigma(k, r, sigma, seed):
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(40, r)).astype(np.float32) * 2
     mixture = fit(z, np.arange(40) % k, shrinkage=1.0)
@@ -54,7 +54,7 @@ def test_any_components_and_any_noise(k, r, sigma, seed):
         assert np.allclose(answer, direct, atol=1e-4 * (1 + np.abs(direct).max()))
 
 
-def test_the_clusters_keep_the_mean_and_the_covariance_of_the_data():
+def test_without_shrinkage_components_have_the_cluster_covariances():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(200, 3)).astype(np.float32)
     member = np.arange(200) % 4
@@ -65,7 +65,7 @@ def test_the_clusters_keep_the_mean_and_the_covariance_of_the_data():
     assert np.allclose(np.exp(mixture.log_weights) @ mixture.means, z.mean(axis=0), atol=1e-6)
 
 
-def test_much_shrinkage_gives_every_cluster_the_average_covariance():
+def test_with_strong_shrinkage_all_components_share_one_covariance():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(200, 3)).astype(np.float32)
     mixture = fit(z, np.arange(200) % 4, shrinkage=1e9)
@@ -80,7 +80,7 @@ def test_one_component_is_wiener(store, queries, sigma):
     assert (one(x, sigma) - Wiener(store)(x, sigma)).abs().max() < 1e-4
 
 
-def test_little_noise_returns_the_image_and_much_the_mean(store, queries):
+def test_low_noise_returns_the_input_and_high_noise_the_mean(store, queries):
     mixture = GaussianMixture(store)
     x = queries(store, 1e-3)
     assert (mixture(x, 1e-3) - x).abs().max() < 0.01
@@ -94,7 +94,7 @@ def test_the_same_seed_gives_the_same_mixture(store, queries):
     assert torch.equal(first, second)
 
 
-def test_a_class_is_fitted_to_its_own_images(make_store, queries):
+def test_the_mixture_of_a_class_has_its_mean(make_store, queries):
     rng = np.random.default_rng(0)
     labels = torch.arange(400) % 2
     pixels = 60 + 130 * labels.numpy()[:, None, None, None] + rng.integers(0, 20, (400, 1, 4, 4))
@@ -107,14 +107,14 @@ def test_a_class_is_fitted_to_its_own_images(make_store, queries):
 
 
 @pytest.mark.parametrize("shape", [(2,), (1, 1, 1), (3, 4, 4)])
-def test_one_image_is_all_it_knows(make_store, shape):
+def test_a_single_image_is_the_output(make_store, shape):
     only = 2 * torch.rand((1, *shape), generator=torch.Generator().manual_seed(0)) - 1
-    only[0, ..., :1] = -0.5  # so that it says what range its values are of
+    only[0, ..., :1] = -0.5  # a value below 0 fixes the range [-1, 1]
     mixture = GaussianMixture(make_store(only))
     assert torch.allclose(mixture(torch.randn(3, *shape), 0.5), only.expand(3, *shape))
 
 
-def test_two_moons_are_kept_apart(make_store):
+def test_on_two_moons_it_beats_wiener(make_store):
     store = make_store("moons")
     points = store.images(slice(0, 400))
     x = points + 0.1 * torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
@@ -136,6 +136,6 @@ def test_two_moons_are_kept_apart(make_store):
         ({"shrinkage": float("nan")}, "shrinkage: got nan"),
     ],
 )
-def test_bad_arguments(store, arguments, message):
+def test_bad_arguments_are_refused(store, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         GaussianMixture(store, **arguments)

@@ -1,4 +1,4 @@
-"""The median of golden and Gaussian posterior means, for every kind of store."""
+"""``network_like``: the median of golden and Gaussian posterior means."""
 
 import shutil
 
@@ -26,18 +26,18 @@ def denoiser(store):
     return golddiff.network_like(store)
 
 
-def test_it_is_the_median_of_its_parts_and_at_high_noise_the_mixture(store, denoiser, queries):
+def test_it_is_the_median_of_four_parts_and_the_mixture_at_high_noise(store, denoiser, queries):
     parts = denoiser.parts(0.1)
     assert [type(part) for part in parts] == [GoldDiff, GoldDiff, GaussianMixture, PatchMixture]
     for sigma in (0.1, 1.0):
         x = queries(store, sigma)
-        every = torch.stack([part(x, sigma).clamp(-1, 1) for part in parts]).sort(dim=0).values
-        assert (denoiser(x, sigma) - (every[1] + every[2]) / 2).abs().max() < 1e-6
+        ordered = torch.stack([part(x, sigma).clamp(-1, 1) for part in parts]).sort(dim=0).values
+        assert (denoiser(x, sigma) - (ordered[1] + ordered[2]) / 2).abs().max() < 1e-6
     x = queries(store, GOLDEN_BELOW)
     assert torch.equal(denoiser(x, GOLDEN_BELOW), parts[2](x, GOLDEN_BELOW).clamp(-1, 1))
 
 
-def test_near_black_is_black_where_the_images_stand_on_it(make_store, smooth_images, queries):
+def test_values_near_black_are_darkened_on_a_black_background(make_store, smooth_images, queries):
     images = smooth_images(300, (1, 8, 8))
     store = make_store((images.int() - 128).clamp(min=0).to(torch.uint8))
     denoiser = golddiff.network_like(store)
@@ -54,18 +54,18 @@ def test_near_black_is_black_where_the_images_stand_on_it(make_store, smooth_ima
         assert (out - (2 * median + 1 - 2 * HAZE))[between].abs().max() < 1e-6
 
 
-def test_what_is_fitted_is_kept_in_the_store_with_its_checksum(store, denoiser, queries):
+def test_fitted_arrays_are_saved_in_the_store_with_a_checksum(store, denoiser, queries):
     denoiser.fit()
-    again = golddiff.ImageStore.open(store.path)
-    assert again.artifacts.head(ARTIFACT) is not None
-    again.verify()
-    loaded = golddiff.network_like(again)
+    reopened = golddiff.ImageStore.open(store.path)
+    assert reopened.artifacts.head(ARTIFACT) is not None
+    reopened.verify()
+    loaded = golddiff.network_like(reopened)
     assert loaded.is_ready
     x = queries(store, 1.0)
     assert torch.equal(loaded(x, 1.0), denoiser(x, 1.0))
 
 
-def test_it_is_the_same_where_nothing_can_be_kept(store, denoiser, queries, tmp_path, monkeypatch):
+def test_a_read_only_store_gives_the_same_output(store, denoiser, queries, tmp_path, monkeypatch):
     denoiser.fit()
     shutil.copytree(store.path, tmp_path / "copy")
     copy = golddiff.ImageStore.open(tmp_path / "copy")
@@ -93,20 +93,20 @@ def test_a_class_gives_images_of_that_class(make_store):
     pixels = 60 + 130 * labels.numpy()[:, None, None, None] + rng.integers(0, 20, (200, 1, 6, 6))
     denoiser = golddiff.network_like(make_store(pixels.astype(np.uint8), labels))
     for label in (0, 1):
-        made = sample(denoiser, 2, steps=4, labels=label).images
+        images = sample(denoiser, 2, steps=4, labels=label).images
         expected = (70 + 130 * label) / 127.5 - 1
-        assert (made.mean() - expected).abs() < 0.1
+        assert (images.mean() - expected).abs() < 0.1
 
 
 @pytest.mark.parametrize(("shape", "parts"), [((1, 3, 9), 3), ((2, 4, 4), 4)])
-def test_images_of_a_few_pixels_have_no_patches(make_store, smooth_images, shape, parts):
+def test_images_under_4_pixels_have_no_patches(make_store, smooth_images, shape, parts):
     denoiser = golddiff.network_like(make_store(smooth_images(40, shape)))
     assert len(denoiser.parts(1.0)) == parts
     assert sample(denoiser, 2, steps=3).images.isfinite().all()
 
 
 @pytest.mark.parametrize("n", [1, 2, 20])
-def test_few_images_are_enough(make_store, smooth_images, n):
+def test_up_to_20_images_give_finite_samples(make_store, smooth_images, n):
     store = make_store(smooth_images(n, (1, 4, 4)))
     images = sample(golddiff.network_like(store), 2, steps=3).images
     assert images.isfinite().all()
@@ -115,7 +115,7 @@ def test_few_images_are_enough(make_store, smooth_images, n):
 
 
 @pytest.mark.parametrize("source", ["moons", "constant", "latents"])
-def test_points_latents_and_constant_images(make_store, source):
+def test_points_latents_and_constant_images_give_finite_samples(make_store, source):
     generator = torch.Generator().manual_seed(0)
     data = {
         "moons": "moons",
@@ -132,42 +132,42 @@ def test_points_latents_and_constant_images(make_store, source):
 @pytest.mark.parametrize(
     ("side", "expected"), [(32, [20, 15, 11, 9, 7, 5, 3]), (8, [5, 4, 3, 3, 3, 3, 3])]
 )
-def test_its_squares_grow_by_the_root_of_the_noise(side, expected):
+def test_patch_sizes_of_its_squares_at_ddim_noise_levels(side, expected):
     sizes = square_sizes(side)
-    found = [
+    nearest_sizes = [
         min(sizes, key=lambda pair: abs(pair[0] - sigma))[1]
         for sigma in (6.17, 3.44, 2.04, 1.24, 0.72, 0.34, 0.01)
     ]
-    assert found == expected
+    assert nearest_sizes == expected
     assert sizes[0][1] == side
 
 
 @pytest.mark.parametrize("n", [1, 3, 100, 1797, 60_000, 10**7])
-def test_its_golden_subsets_do_not_grow_with_the_data(n):
+def test_its_golden_subsets_hold_at_most_800_images(n):
     for sigma in (0.002, 1.0, 157.0):
         m, k = FewImages().budgets(sigma, n)
         assert 1 <= k <= m <= n
         assert k <= 800
 
 
-def test_it_has_no_sources_but_its_golden_parts_have(store, denoiser, queries):
+def test_attribute_is_refused_but_works_on_its_golden_part(store, denoiser, queries):
     x = queries(store, 1.0, b=1)
     with pytest.raises(ArgumentError, match=r"has no sources; expected .* its attribute golden"):
         denoiser.attribute(x, 1.0)
     assert denoiser.golden.attribute(x, 1.0)
 
 
-def test_another_seed_changes_the_random_draws_alone(store, denoiser, queries):
-    other = denoiser.with_seed(7)
-    assert other.golden.base is denoiser.golden.base
+def test_with_seed_changes_the_seeds_and_shares_the_base(store, denoiser, queries):
+    reseeded = denoiser.with_seed(7)
+    assert reseeded.golden.base is denoiser.golden.base
     x = queries(store, 1.0)
-    assert torch.equal(other(x, 1.0), golddiff.network_like(store, 7)(x, 1.0))
-    assert (denoiser.golden.seed, other.golden.seed, other.seed) == (0, 7, 7)
-    assert [part.seed for part in other.parts(1.0)[:2]] == [7, 7]
+    assert torch.equal(reseeded(x, 1.0), golddiff.network_like(store, 7)(x, 1.0))
+    assert (denoiser.golden.seed, reseeded.golden.seed, reseeded.seed) == (0, 7, 7)
+    assert [part.seed for part in reseeded.parts(1.0)[:2]] == [7, 7]
 
 
-def test_it_is_described_and_built_again(store, denoiser, queries):
-    said = describe(golddiff.network_like(store, seed=5))
-    assert said == {"method": "network-like", "seed": 5}
+def test_a_description_builds_the_same_denoiser(store, denoiser, queries):
+    described = describe(golddiff.network_like(store, seed=5))
+    assert described == {"method": "network-like", "seed": 5}
     x = queries(store, 1.0)
-    assert torch.equal(build(said, store)(x, 1.0), golddiff.network_like(store, 5)(x, 1.0))
+    assert torch.equal(build(described, store)(x, 1.0), golddiff.network_like(store, 5)(x, 1.0))

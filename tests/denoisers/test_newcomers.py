@@ -1,4 +1,4 @@
-"""SCFDM and the nearest training image: what is theirs alone."""
+"""Properties specific to SCFDM and NearestImage."""
 
 import numpy as np
 import pytest
@@ -17,13 +17,13 @@ def store(make_store, smooth_images):
     return make_store(smooth_images(1500, (3, 8, 8)), torch.arange(1500) % 3)
 
 
-def test_without_smoothing_it_is_optimal(store, queries):
+def test_scfdm_without_smoothing_is_optimal(store, queries):
     for sigma in (0.05, 2.0, 40.0):
         x = queries(store, sigma)
         assert (SCFDM(store, 0.0)(x, sigma) - Optimal(store)(x, sigma)).abs().max() < 1e-6
 
 
-def test_at_low_noise_every_copy_has_its_image(store, queries):
+def test_at_low_noise_every_copy_of_scfdm_has_one_image(store, queries):
     x, denoiser = queries(store, 0.01, b=1), SCFDM(store, 1.0, copies=3)
     (source,) = denoiser.attribute(x, 0.01)
     shares = 3 * source.image_weights
@@ -32,7 +32,7 @@ def test_at_low_noise_every_copy_has_its_image(store, queries):
     assert (source.reconstruct() - denoiser(x, 0.01)[0]).abs().max() < 1e-5
 
 
-def test_more_copies_of_another_seed_come_to_the_same_mean(store, queries):
+def test_seeds_of_scfdm_differ_less_with_more_copies(store, queries):
     x = queries(store, 1.0)
     few, many = (
         [SCFDM(store, 0.5, copies, seed)(x, 1.0) for seed in (0, 1)] for copies in (4, 400)
@@ -40,7 +40,7 @@ def test_more_copies_of_another_seed_come_to_the_same_mean(store, queries):
     assert (many[0] - many[1]).abs().mean() < 0.3 * (few[0] - few[1]).abs().mean()
 
 
-def test_adaptive_supports_keep_their_error_and_save_images(make_store, smooth_images, queries):
+def test_adaptive_scfdm_is_within_tol_with_fewer_images(make_store, smooth_images, queries):
     store = make_store(smooth_images(6000, (1, 6, 6)))
     full, golden = (
         SCFDM(store, 0.3),
@@ -51,47 +51,47 @@ def test_adaptive_supports_keep_their_error_and_save_images(make_store, smooth_i
         out, _ = golden.estimated(x, sigma)
         assert (out - full(x, sigma)).flatten(1).square().mean(1).sqrt().max() <= 0.05
     weighed = golden.schedule.weighed(x.reshape(4, -1).numpy(), 40.0, None, 0)
-    assert all(one.images < store.n / 2 and one.error > 0 for one in weighed)
+    assert all(result.images < store.n / 2 and result.error > 0 for result in weighed)
 
 
-def test_little_memory_changes_nothing(store, queries):
+def test_a_small_memory_limit_changes_nothing(store, queries):
     x = queries(store, 2.0, b=9)
-    little = SCFDM(store, 0.3, memory_limit=300_000)(x, 2.0)
-    assert (little - SCFDM(store, 0.3)(x, 2.0)).abs().max() < 1e-6
+    low_memory = SCFDM(store, 0.3, memory_limit=300_000)(x, 2.0)
+    assert (low_memory - SCFDM(store, 0.3)(x, 2.0)).abs().max() < 1e-6
 
 
-def test_it_is_no_posterior(store, queries):
+def test_scfdm_has_no_posterior(store, queries):
     for smoothed in (SCFDM(store), GoldDiff(SCFDM(store))):
-        with pytest.raises(golddiff.ArgumentError, match="the mean of SCFDM is not"):
+        with pytest.raises(golddiff.ArgumentError, match="the mean of SCFDM does not come"):
             smoothed.posterior(queries(store, 1.0), 1.0)
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "name"),
     [({"smoothing": -1}, "smoothing"), ({"copies": 0}, "copies"), ({"seed": -1}, "seed")],
 )
-def test_bad_settings_are_named(store, settings, told):
-    with pytest.raises(golddiff.ArgumentError, match=f"{told}: got"):
+def test_bad_settings_are_refused(store, settings, name):
+    with pytest.raises(golddiff.ArgumentError, match=f"{name}: got"):
         SCFDM(store, **settings)
 
 
-def test_the_searches_find_the_nearest_image(store, queries):
+def test_all_searches_find_the_nearest_image(store, queries):
     index = open_or_build(store)
     metric = KeptBlocks.of(index, np.ones((1, store.d), np.float32))
     for sigma in (0.05, 0.3):
         x = queries(store, sigma, b=8)
         flat = (x / (1 + sigma**2) ** 0.5).reshape(8, -1).numpy()
         rows = NearestImage(store).nearest(flat * np.float32((1 + sigma**2) ** 0.5), sigma, None)
-        found = store.nearest(flat, 1, Pixels(), store.everything(None))
-        assert [int(one.rows[0]) for one in found] == rows.tolist()
+        nearest = store.nearest(flat, 1, Pixels(), store.everything(None))
+        assert [int(support.rows[0]) for support in nearest] == rows.tolist()
         search = NeighborSearch(store, metric, flat, np.arange(store.n), 1.0)
         assert [int(search.rings(i, {0: (0, 1)})[0][0]) for i in range(8)] == rows.tolist()
         golden = GoldDiff(Optimal(store), PaperSchedule()).supports(x, sigma)
-        assert all(row in one.rows for row, one in zip(rows, golden, strict=True))
+        assert all(row in support.rows for row, support in zip(rows, golden, strict=True))
 
 
-def test_of_images_at_the_same_distance_the_first_row_is_nearest(make_store):
-    """The same values in another order and twins: more than are compared at first."""
+def test_ties_go_to_the_lowest_row(make_store):
+    """Permuted pixels and duplicates give more ties than the first comparison handles."""
     pixels = np.random.default_rng(0).integers(0, 256, (1, 1, 6, 6), dtype=np.uint8)
     shuffled = [np.random.default_rng(i).permutation(pixels.ravel()) for i in range(40)]
     far = np.full((5, 1, 6, 6), 255, np.uint8)
@@ -102,9 +102,9 @@ def test_of_images_at_the_same_distance_the_first_row_is_nearest(make_store):
     assert NearestImage(store).nearest(np.ones((1, 36), np.float32), 1e-9, None).tolist() == [0]
 
 
-def test_the_nearest_image_of_a_class(store, queries):
+def test_nearest_image_with_labels_is_of_the_class(store, queries):
     x = queries(store, 0.2)
     images = store.images()
-    for i, one in enumerate(NearestImage(store)(x, 0.2, labels=[0, 1, 2, 0])):
-        row = int((images - one).flatten(1).square().sum(1).argmin())
-        assert (row % 3, bool((images[row] == one).all())) == (i % 3, True)
+    for i, nearest in enumerate(NearestImage(store)(x, 0.2, labels=[0, 1, 2, 0])):
+        row = int((images - nearest).flatten(1).square().sum(1).argmin())
+        assert (row % 3, bool((images[row] == nearest).all())) == (i % 3, True)

@@ -1,4 +1,4 @@
-"""The patch mixture averages exact posterior means of patches, whatever the noise."""
+"""The patch mixture averages exact posterior means of patches."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def store(make_store, smooth_images):
 
 
 def prior(fitted):
-    """Weights, means and full covariances that a region's prior stands for."""
+    """Weights, means and full covariances of a region's fitted prior."""
     inner_means, u = fitted.components.means, fitted.eigenvectors.astype(np.float64)
     r = inner_means.shape[1]
     means, covariances = [], []
@@ -31,35 +31,35 @@ def prior(fitted):
     return np.exp(fitted.components.log_weights), np.array(means), np.array(covariances)
 
 
-def places(size, side):
-    """Where patches begin, and the region of each: of at most three, the first the largest."""
-    begins = sorted({*range(0, size - side + 1, max(1, side // 2)), size - side})
-    sizes = [len(begins) // 3 + (i < len(begins) % 3) for i in range(3)]
-    return list(zip(begins, np.repeat(range(3), sizes).tolist(), strict=True))
+def patch_starts(size, side):
+    """(start, region) of each patch along an axis: at most three regions, the first the largest."""
+    starts = sorted({*range(0, size - side + 1, max(1, side // 2)), size - side})
+    sizes = [len(starts) // 3 + (i < len(starts) % 3) for i in range(3)]
+    return list(zip(starts, np.repeat(range(3), sizes).tolist(), strict=True))
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
 @pytest.mark.parametrize(("side", "rank"), [(3, 64), (2, 3), (1, 64), (5, 10)])
-def test_it_is_the_weighted_mean_of_the_patches_posterior_means(store, queries, sigma, side, rank):
+def test_it_is_the_tent_weighted_mean_of_patch_posterior_means(store, queries, sigma, side, rank):
     mixture = PatchMixture(store, side=side, rank=rank, components=3, shrinkage=20)
-    known = [prior(fitted) for fitted in mixture.fitted()]
-    assert all(len(weights) == 3 for weights, _, _ in known)
-    rows, columns = places(6, side), places(5, side)
+    priors = [prior(fitted) for fitted in mixture.fitted()]
+    assert all(len(weights) == 3 for weights, _, _ in priors)
+    rows, columns = patch_starts(6, side), patch_starts(5, side)
     across = columns[-1][1] + 1
-    assert len(known) == (rows[-1][1] + 1) * across
+    assert len(priors) == (rows[-1][1] + 1) * across
     x = queries(store, sigma, b=2)
     tent = np.minimum(np.arange(1, side + 1), np.arange(side, 0, -1))
-    nearness = np.outer(tent, tent)
+    tent_weights = np.outer(tent, tent)
     for query, answer in zip(x.double().numpy(), mixture(x, sigma).numpy(), strict=True):
         sums, weights = np.zeros_like(query), np.zeros(query.shape[1:])
         for i, down in rows:
             for j, right in columns:
-                here = np.s_[:, i : i + side, j : j + side]
+                window = np.s_[:, i : i + side, j : j + side]
                 clean = reference.gaussian_mixture(
-                    query[here].ravel(), sigma, *known[down * across + right]
+                    query[window].ravel(), sigma, *priors[down * across + right]
                 )
-                sums[here] += clean.reshape(query[here].shape) * nearness
-                weights[here[1:]] += nearness
+                sums[window] += clean.reshape(query[window].shape) * tent_weights
+                weights[window[1:]] += tent_weights
         assert np.abs(answer - sums / weights).max() < 1e-4
 
 
@@ -71,7 +71,7 @@ def test_one_component_over_the_whole_image_is_wiener(make_store, smooth_images,
         assert (mixture(x, sigma) - Wiener(store)(x, sigma)).abs().max() < 1e-3
 
 
-def test_a_region_knows_what_lies_there(make_store):
+def test_each_region_has_its_own_prior(make_store):
     images = torch.full((300, 1, 16, 16), -1.0)
     images[..., 8:] = 1
     images += 0.1 * torch.rand(images.shape, generator=torch.Generator().manual_seed(0))
@@ -81,7 +81,7 @@ def test_a_region_knows_what_lies_there(make_store):
     assert far[..., 11:].min() > 0.7
 
 
-def test_little_noise_returns_the_image_and_much_the_mean_patch(store, queries):
+def test_low_noise_returns_the_input_and_high_noise_one_image(store, queries):
     mixture = PatchMixture(store)
     x = queries(store, 1e-3)
     assert (mixture(x, 1e-3) - x).abs().max() < 0.01
@@ -89,12 +89,12 @@ def test_little_noise_returns_the_image_and_much_the_mean_patch(store, queries):
     assert (far.std(dim=0)).max() < 0.01
 
 
-def test_a_query_does_not_depend_on_its_class(store, queries):
+def test_labels_do_not_change_the_output(store, queries):
     mixture, x = PatchMixture(store), queries(store, 0.5, b=3)
     assert (mixture(x, 0.5, labels=[0, 1, 2]) - mixture(x, 0.5)).abs().max() < 1e-6
 
 
-def test_the_same_seed_gives_the_same_patches(store, queries):
+def test_the_seed_decides_the_fit(store, queries):
     x = queries(store, 0.5)
     first, second, third = (PatchMixture(store, seed=seed)(x, 0.5) for seed in (3, 3, 4))
     assert torch.equal(first, second)
@@ -105,7 +105,7 @@ def test_the_same_seed_gives_the_same_patches(store, queries):
     ("shape", "side"),
     [((1, 28, 28), 14), ((3, 8, 8), 4), ((3, 40, 48), 16), ((3, 64, 9), 4), ((4, 1, 1), 1)],
 )
-def test_the_side_follows_the_images(make_store, shape, side):
+def test_the_default_side_depends_on_the_image_size(make_store, shape, side):
     store = make_store(2 * torch.rand(12, *shape, generator=torch.Generator().manual_seed(0)) - 1)
     mixture = PatchMixture(store)
     assert mixture.side == side
@@ -122,11 +122,11 @@ def test_the_side_follows_the_images(make_store, shape, side):
         ({"shrinkage": -1}, "shrinkage: got -1"),
     ],
 )
-def test_bad_arguments(store, arguments, message):
+def test_bad_arguments_are_refused(store, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         PatchMixture(store, **arguments)
 
 
-def test_points_have_no_patches(make_store):
+def test_points_are_refused(make_store):
     with pytest.raises(ArgumentError, match="store: holds points"):
         PatchMixture(make_store("moons"))

@@ -1,4 +1,4 @@
-"""What holds for every training set."""
+"""Properties that hold for every training set."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_outputs_stay_inside_the_range_of_the_data(store, name, sigma, seed):
     x = sigma * torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
     images = store.images()
     low, high = images.amin(0), images.amax(0)
-    if "kamb" in name:  # the value may come from any position
+    if "kamb" in name:  # values may come from any position
         low, high = images.amin((0, 2, 3))[:, None, None], images.amax((0, 2, 3))[:, None, None]
     y = EVERY[name](store)(x, sigma)
     assert (y >= low - 1e-5).all()
@@ -72,13 +72,13 @@ def test_permuting_the_store_changes_nothing(make_store, smooth_images, name, si
     pixels = smooth_images(60, (1, 6, 6), seed % 1000)
     shuffled = pixels[torch.randperm(60, generator=generator)]
     x = sigma * torch.randn(2, 1, 6, 6, generator=generator)
-    one, other = (EVERY[name](make_store(p))(x, sigma) for p in (pixels, shuffled))
-    assert (one - other).abs().max() < 1e-5
+    original, permuted = (EVERY[name](make_store(p))(x, sigma) for p in (pixels, shuffled))
+    assert (original - permuted).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("value", [0, 77, 255])
-def test_a_constant_data_set_is_a_fixed_point(make_store, name, value):
+def test_identical_images_are_the_output(make_store, name, value):
     store = make_store(torch.full((20, 3, 8, 8), value, dtype=torch.uint8))
     x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     for sigma in (0.002, 1.0, 80.0):
@@ -86,11 +86,11 @@ def test_a_constant_data_set_is_a_fixed_point(make_store, name, value):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_one_image_is_always_the_answer(make_store, smooth_images, name):
+def test_a_single_image_is_the_output(make_store, smooth_images, name):
     store = make_store(smooth_images(1, (3, 8, 8)))
     x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     y = EVERY[name](store)(x, 0.5)
-    if "kamb" not in name and name != "patches":  # these may put the image's patches elsewhere
+    if "kamb" not in name and name != "patches":  # these may move the image's patches
         assert (y - store.images()).abs().max() < 1e-5
     assert torch.isfinite(y).all()
 
@@ -116,30 +116,30 @@ def test_sigma_and_label_may_differ_by_query(store, queries, name):
         assert (together[i : i + 1] - alone).abs().max() < 1e-6
 
 
-class Counted(float):
-    """A noise level that counts how often one is compared with another."""
+class CountedLevel(float):
+    """A noise level; the class counts comparisons between noise levels."""
 
     comparisons = 0
     __hash__ = float.__hash__
 
     def __eq__(self, other):
-        Counted.comparisons += 1
+        CountedLevel.comparisons += 1
         return float(self) == float(other)
 
 
 def test_many_queries_are_grouped_in_one_pass(make_store, monkeypatch):
-    """Each looked up once, not compared with every other: that took 17 s for 20,000."""
+    """Each is looked up once; comparing all pairs took 17 s for 20,000 queries."""
     denoiser, x = Wiener(make_store(torch.randn(5, 2))), torch.zeros(500, 2)
-    levels = [Counted(1.0) for _ in x]
+    levels = [CountedLevel(1.0) for _ in x]
     monkeypatch.setattr(denoiser, "checked", lambda *_: (x.numpy(), levels, [None] * len(x)))
     denoiser(x, 1.0)
-    assert 0 < Counted.comparisons < 2 * len(x)
+    assert 0 < CountedLevel.comparisons < 2 * len(x)
 
 
 @pytest.mark.parametrize(
     "name", ["optimal", "kamb", "scfdm", "pspc", "nearest", "wiener", "golddiff-optimal text"]
 )
-def test_a_class_alone_is_the_store_of_that_class(store, make_store, queries, name):
+def test_a_label_equals_a_store_of_that_class(store, make_store, queries, name):
     rows = torch.nonzero(store.labels == 1).flatten().tolist()
     only = make_store(torch.from_numpy(np.asarray(store.flat)[rows].reshape(-1, *store.shape)))
     x = queries(store, 0.5)
@@ -160,7 +160,7 @@ def test_the_class_narrows_pca_images_but_not_its_mask(store, queries):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_threads_change_nothing(store, queries, name):
+def test_the_number_of_threads_changes_nothing(store, queries, name):
     x = queries(store, 0.7, b=3)
     before = torch.get_num_threads()
     results = []
@@ -170,5 +170,5 @@ def test_threads_change_nothing(store, queries, name):
             results.append(EVERY[name](store)(x, 0.7))
     finally:
         torch.set_num_threads(before)
-    limit = 1e-6 if name in FITTED else 0  # whose products are the BLAS library's
+    limit = 1e-6 if name in FITTED else 0  # these use BLAS products
     assert all((r - results[0]).abs().max() <= limit for r in results[1:])

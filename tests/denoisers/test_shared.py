@@ -1,4 +1,4 @@
-"""PCA with one softmax for several output values: the plain equation, and what stays as it was."""
+"""PCA with ``share``: one softmax for several output values."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ SIDES = {"pixel": 1, "2x2": 2, "4x4": 4}
 SIGMAS = (0.01, 0.3, 1.0, 5.0, 60.0)
 
 
-def averaged(store, sigma, threshold, unit):
-    """Share of each unit's masks that hold an input, (D, U); of large ones every fifth value's."""
+def mask_shares(store, sigma, threshold, unit):
+    """Share of each unit's masks that hold an input, (D, U); large units use every fifth mask."""
     w = np.abs(store.factor().wiener_matrix(sigma))
     m = w / np.where(w.diagonal() < 1e-6, 1, w.diagonal())[:, None]
     groups = [np.flatnonzero(unit == u) for u in np.unique(unit)]
@@ -26,14 +26,14 @@ def averaged(store, sigma, threshold, unit):
     return np.stack([mask[:, group].mean(axis=1) for group in groups], axis=1)
 
 
-def plain(store, x, sigma, threshold, side, rows=None):
+def reference_mean(store, x, sigma, threshold, side, rows=None):
     """softmax_i(mean over the unit's values of -M_q . (x - x_i)^2 / (2 sigma^2)), in float64."""
     shape = store.shape if len(store.shape) == 3 else (1, 1, store.d)
     images = store.values(store.rows_of(None) if rows is None else rows).astype(np.float64)
     _, height, width = shape
     y, column = np.divmod(np.arange(store.d) % (height * width), width)
     unit = y // side * width + column // side
-    masks = averaged(store, sigma, threshold, unit)
+    masks = mask_shares(store, sigma, threshold, unit)
     out = np.empty((len(x), store.d))
     for i, query in enumerate(x.flatten(1).double().numpy()):
         squares = (images - query) ** 2
@@ -55,11 +55,11 @@ def store(request, make_store, smooth_images):
 
 @pytest.mark.parametrize("share", SIDES)
 @pytest.mark.parametrize("sigma", SIGMAS)
-def test_it_is_the_plain_equation(store, queries, share, sigma):
+def test_it_equals_the_float64_equation(store, queries, share, sigma):
     x = queries(store, sigma)
-    found = golddiff.PCA(store, 0.05, share=share)(x, sigma)
-    expected = plain(store, x, sigma, 0.05, SIDES[share])
-    assert (found - expected).abs().max() < 2e-4
+    mean = golddiff.PCA(store, 0.05, share=share)(x, sigma)
+    expected = reference_mean(store, x, sigma, 0.05, SIDES[share])
+    assert (mean - expected).abs().max() < 2e-4
 
 
 def test_seamless_logits_are_interpolated_between_units_of_4x4(make_store, smooth_images, queries):
@@ -69,7 +69,7 @@ def test_seamless_logits_are_interpolated_between_units_of_4x4(make_store, smoot
     units = torch.nn.functional.avg_pool2d(
         torch.from_numpy(mask).mean(1, keepdim=True), 4, ceil_mode=True, count_include_pad=False
     )
-    # Enlarged fourfold, and what a ragged edge lacks cut off.
+    # Upsampled fourfold and cropped to the image.
     large = torch.nn.functional.interpolate(units, scale_factor=4, mode="bilinear")
     shares = large[:, 0, :9, :12].flatten(1).numpy()
     images = store.values(store.rows_of(None)).astype(np.float64)
@@ -90,61 +90,62 @@ def test_golden_subsets_of_everything_are_the_full_scan(store, queries):
 def test_a_query_does_not_depend_on_its_batch(store, queries):
     x = queries(store, 0.5)
     golden = golddiff.GoldDiff(golddiff.PCA(store, 0.05, share="2x2"))
-    assert torch.equal(golden(x, 0.5), torch.cat([golden(one[None], 0.5) for one in x]))
+    assert torch.equal(golden(x, 0.5), torch.cat([golden(query[None], 0.5) for query in x]))
 
 
 @pytest.mark.parametrize("share", [*SIDES, "seamless"])
-def test_sources_add_up_to_the_output(store, queries, share):
+def test_attributions_reconstruct_the_output(store, queries, share):
     if share == "seamless" and len(store.shape) == 1:
         pytest.skip("points have no seams")
     golden = golddiff.GoldDiff(golddiff.PCA(store, 0.05, share=share))
     x = queries(store, 0.5)
-    for found, image in zip(golden.attribute(x, 0.5), golden(x, 0.5), strict=True):
-        assert (found.reconstruct() - image).abs().max() < 1e-4
-        assert np.allclose(found.image_weights.sum(), 1)
+    for attribution, image in zip(golden.attribute(x, 0.5), golden(x, 0.5), strict=True):
+        assert (attribution.reconstruct() - image).abs().max() < 1e-4
+        assert np.allclose(attribution.image_weights.sum(), 1)
 
 
-def test_one_pixel_s_sources_are_those_of_the_whole_picture(make_store, smooth_images, queries):
+def test_pixel_sources_give_the_output_pixel(make_store, smooth_images, queries):
     store = make_store(smooth_images(60, (3, 8, 8)))
     pca = golddiff.PCA(store, 0.05, share="seamless")
     x = queries(store, 0.5)[:1]
-    found = golddiff.pixel_sources(pca, x, 0.5, 3, 5)
-    assert np.allclose(found.value, pca(x, 0.5)[0, :, 3, 5], atol=1e-4)
+    sources = golddiff.pixel_sources(pca, x, 0.5, 3, 5)
+    assert np.allclose(sources.value, pca(x, 0.5)[0, :, 3, 5], atol=1e-4)
 
 
-def test_wss_averages_the_batches_means(store, queries):
+def test_wss_is_the_average_of_batch_means(store, queries):
     x = queries(store, 0.5)
-    found = golddiff.PCA(store, 0.05, "wss", batch_size=30, share="pixel")(x, 0.5)
-    halves = [plain(store, x, 0.5, 0.05, 1, rows) for rows in np.split(np.arange(60), 2)]
-    assert (found - sum(halves) / 2).abs().max() < 2e-4
+    mean = golddiff.PCA(store, 0.05, "wss", batch_size=30, share="pixel")(x, 0.5)
+    halves = [reference_mean(store, x, 0.5, 0.05, 1, rows) for rows in np.split(np.arange(60), 2)]
+    assert (mean - sum(halves) / 2).abs().max() < 2e-4
 
 
-def test_counts_are_those_of_the_masks_at_every_threshold(store, monkeypatch):
+def test_unit_counts_equal_the_sums_of_masks(store, monkeypatch):
     thresholds = np.array([0.0, 0.01, 0.1, 0.5])
     unit = np.arange(store.d) // 2
     masks = [locality_mask(store.factor(), 0.7, t) for t in thresholds]
     expected = [[m[:, unit == u].sum(axis=1) for u in range(unit.max() + 1)] for m in masks]
-    for held in (1 << 30, 0):  # the matrix held, and made some rows at a time
-        monkeypatch.setattr("golddiff.estimators.masks.HELD_BYTES", held)
+    for limit in (1 << 30, 0):  # the whole matrix in memory, or a few rows at a time
+        monkeypatch.setattr("golddiff.estimators.masks.HELD_BYTES", limit)
         counts = unit_counts(store.factor(), 0.7, thresholds, unit)
         assert np.array_equal(counts, np.array(expected).transpose(0, 2, 1))
 
 
-def test_of_large_units_every_fifth_value_stands_for_all(make_store, smooth_images, monkeypatch):
+def test_large_units_average_the_masks_of_every_fifth_value(make_store, smooth_images, monkeypatch):
     store = make_store(smooth_images(60, (3, 8, 8)))
     unit = np.tile(np.arange(8)[:, None] // 4 * 2 + np.arange(8) // 4, (3, 1, 1)).ravel()
-    seen = outputs_of(unit)
-    assert (np.bincount(unit[seen]) == 10).all()  # of 48
-    for pixels in (seen % 8 % 4, seen // 8 % 8 % 4, seen // 64):  # all columns, rows and channels
+    outputs = outputs_of(unit)
+    assert (np.bincount(unit[outputs]) == 10).all()  # of 48
+    # All columns, rows and channels.
+    for pixels in (outputs % 8 % 4, outputs // 8 % 8 % 4, outputs // 64):
         assert len(np.unique(pixels)) == (4 if pixels.max() == 3 else 3)
-    for held in (1 << 30, 0):
-        monkeypatch.setattr("golddiff.estimators.masks.HELD_BYTES", held)
+    for limit in (1 << 30, 0):
+        monkeypatch.setattr("golddiff.estimators.masks.HELD_BYTES", limit)
         for threshold in (0.0, 0.02, 0.3):
             (counts,) = unit_counts(store.factor(), 0.7, np.array([threshold]), unit)
-            assert np.allclose(counts / 10, averaged(store, 0.7, threshold, unit))
+            assert np.allclose(counts / 10, mask_shares(store, 0.7, threshold, unit))
 
 
-def test_another_unit_is_refused(store):
+def test_an_unknown_share_is_refused(store):
     with pytest.raises(
         ArgumentError, match="share: got '3x3', expected 'pixel', '2x2', '4x4', 'seamless'"
     ):
@@ -158,32 +159,32 @@ def test_masks_too_wide_for_the_memory_limit_are_refused(make_store, smooth_imag
         pca(queries(store, 1.0), 1.0)
 
 
-def test_it_can_be_described_and_built_again(store):
+def test_a_description_keeps_the_share(store):
     from golddiff.estimators.describe import build, describe
 
-    again = build(describe(golddiff.PCA(store, share="4x4")), store)
-    assert again.share == "4x4"
+    rebuilt = build(describe(golddiff.PCA(store, share="4x4")), store)
+    assert rebuilt.share == "4x4"
 
 
-def test_adaptive_supports_weigh_whole_images(make_store, smooth_images):
+def test_adaptive_supports_give_finite_samples(make_store, smooth_images):
     store = make_store(smooth_images(300, (3, 12, 12)))
     pca = golddiff.PCA(store, 0.05, share="2x2")
     run = sample(golddiff.GoldDiff(pca, golddiff.AdaptiveSchedule(0.1)), 1, 3)
     assert torch.isfinite(run.images).all()
 
 
-def test_averaged_masks_of_large_images_come_from_few_and_leave_the_factor_alone(
+def test_unit_masks_of_large_images_use_a_factor_of_a_sample(
     make_store, smooth_images, monkeypatch
 ):
     monkeypatch.setattr("golddiff.store.factors.LARGE", 100)
     monkeypatch.setattr("golddiff.store.factors.FEW", 40)
     store = make_store(smooth_images(90, (3, 8, 8)))
-    averaged = store.factors.averaged()
-    assert averaged.images == 40
+    sampled = store.factors.averaged()
+    assert sampled.images == 40
     assert store.factor().images == 90
     masks = golddiff.PCA(store, 0.05, share="4x4").ready(0.7)
-    want = UnitMasks.of_thresholds(averaged, 0.7, np.array([0.05]), store.shape, "4x4")
-    assert np.array_equal(masks.shares, next(want).shares)
+    expected = UnitMasks.of_thresholds(sampled, 0.7, np.array([0.05]), store.shape, "4x4")
+    assert np.array_equal(masks.shares, next(expected).shares)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +194,7 @@ def pictures(make_store, smooth_images):
 
 @pytest.mark.parametrize("sigma", [0.05, 0.5, 5.0])
 def test_seamless_fits_values_and_differences_by_least_squares(pictures, queries, sigma):
-    """Against dense normal equations in float64; weights are tested above."""
+    """The reference solves dense normal equations in float64 with the tested weights."""
     x = queries(pictures, sigma)
     shape, d = pictures.shape, pictures.d
     values = pictures.values(np.arange(60)).astype(np.float64)
@@ -204,8 +205,8 @@ def test_seamless_fits_values_and_differences_by_least_squares(pictures, queries
     gradient = np.zeros((len(ends[0]), d))
     gradient[np.arange(len(ends[0])), ends[0]] = -1
     gradient[np.arange(len(ends[0])), ends[1]] = 1
-    found = golddiff.PCA(pictures, 0.05, share="seamless")(x, sigma)
-    for one, query in zip(found, x, strict=True):
+    out = golddiff.PCA(pictures, 0.05, share="seamless")(x, sigma)
+    for image, query in zip(out, x, strict=True):
         logits = units.float64_logits(values.astype(np.float32), query.numpy().ravel(), sigma)
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         weights = np.tile(weights / weights.sum(axis=1, keepdims=True), (3, 1))  # (D, k)
@@ -213,10 +214,10 @@ def test_seamless_fits_values_and_differences_by_least_squares(pictures, queries
         g = (weights[ends[0]] * (values @ gradient.T).T).sum(axis=1)
         normal = LAMBDA * np.eye(d) + gradient.T @ gradient
         expected = np.linalg.solve(normal, LAMBDA * m + gradient.T @ g)
-        assert np.abs(one.numpy().ravel() - expected).max() < 2e-4
+        assert np.abs(image.numpy().ravel() - expected).max() < 2e-4
 
 
-def test_of_one_image_the_seamless_output_is_that_image(make_store, smooth_images, queries):
+def test_a_single_image_is_the_seamless_output(make_store, smooth_images, queries):
     store = make_store(smooth_images(1, (3, 9, 12)))
-    found = golddiff.PCA(store, 0.05, share="seamless")(store.images([0]) + 0.1, 0.5)
-    assert torch.allclose(found, store.images([0]), atol=1e-5)
+    out = golddiff.PCA(store, 0.05, share="seamless")(store.images([0]) + 0.1, 0.5)
+    assert torch.allclose(out, store.images([0]), atol=1e-5)

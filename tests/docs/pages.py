@@ -1,4 +1,4 @@
-"""The pages of the documentation, and what is in them."""
+"""The documentation's pages, with their Python examples and sentences."""
 
 import re
 from pathlib import Path
@@ -21,12 +21,12 @@ _MARK = re.compile(r"!\[[^]]*\]\([^)]*\)|^\s*(?:[-*]|\d+\.|!!! \w+) ?|^ {4}", re
 
 
 def name_of(page):
-    """A page as the tests call it."""
+    """A page's path within the repository, used as a test id."""
     return str(page.relative_to(ROOT))
 
 
 def examples(page):
-    """The Python blocks of a page, each moved to its own line so that errors tell where it is."""
+    """The Python blocks of a page, padded with empty lines so that errors show the page's lines."""
     text = page.read_text(encoding="utf-8")
     return [
         "\n" * text.count("\n", 0, match.start(1)) + match[1] for match in _EXAMPLE.finditer(text)
@@ -34,9 +34,9 @@ def examples(page):
 
 
 def run(page, folder, monkeypatch):
-    """Run a page's Python blocks in order, in a folder; what they define."""
+    """Run a page's Python blocks in order, in a folder; returns the names that they define."""
     monkeypatch.chdir(folder)
-    for methods in ("METHODS", "SHOWN"):  # methods that an example adds stay its own
+    for methods in ("METHODS", "SHOWN"):  # undo what an example registers
         monkeypatch.setattr(registry, methods, dict(getattr(registry, methods)))
     namespace = {"__name__": "example"}
     for example in examples(page):
@@ -45,14 +45,14 @@ def run(page, folder, monkeypatch):
 
 
 def sentences(text):
-    """The sentences of a page's prose as lists of words: no code, tables, headings or pictures."""
-    for left_out in (_BLOCK, _LINE, _MARK):
-        text = left_out.sub("\n\n", text)
+    """The sentences of a page as lists of words, without code, tables, headings and pictures."""
+    for pattern in (_BLOCK, _LINE, _MARK):
+        text = pattern.sub("\n\n", text)
     prose = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", text))
-    found = []
+    split = []
     for paragraph in re.split(r"\n\s*\n", prose):
         for sentence in re.split(r"(?<=[.!?])[*_)\"]*\s+(?=[\"*_(\[A-Z`0-9a-z])", paragraph):
             words = [w for w in sentence.split() if re.search(r"\w", w)]
             if words:
-                found.append(words)
-    return found
+                split.append(words)
+    return split

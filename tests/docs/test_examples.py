@@ -1,4 +1,4 @@
-"""Every Python example in the documentation runs as it stands."""
+"""Every Python example in the documentation runs unchanged."""
 
 import pytest
 import torch
@@ -7,13 +7,13 @@ from tests.docs.pages import PAGES, examples, name_of, run
 
 
 @pytest.fixture
-def threads_as_before():
+def restored_threads():
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
 
 
-@pytest.mark.usefixtures("threads_as_before")
+@pytest.mark.usefixtures("restored_threads")
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=name_of)
 def test_the_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch, request):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -1,4 +1,4 @@
-"""What every page keeps to: short sentences, a size, an order."""
+"""Limits on every page: the length of sentences, the size, and how a guide begins."""
 
 import re
 import runpy
@@ -11,12 +11,12 @@ from tests.docs.pages import DOCS, PAGES, ROOT, name_of, sentences
 
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-MEAN_WORDS = 18
-MOST_WORDS = 800
-MOST_BYTES = 40_000
+MAX_MEAN_WORDS = 18
+MAX_WORDS = 800
+MAX_BYTES = 40_000
 
 
-def test_sentences_are_told_apart():
+def test_prose_is_split_into_sentences():
     text = "# No\n\nOne two. Three four five!\n\n- Six\n- seven `a.b` eight\n\n"
     text += "```py\nx. Y z\n```\n| a | b |\n"
     assert [len(s) for s in sentences(text)] == [2, 3, 1, 3]
@@ -24,32 +24,32 @@ def test_sentences_are_told_apart():
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_sentences_are_short(page):
-    found = sentences(page.read_text(encoding="utf-8"))
-    mean = sum(map(len, found)) / max(len(found), 1)
-    longest = sorted(found, key=len)[-3:]
+    prose = sentences(page.read_text(encoding="utf-8"))
+    mean = sum(map(len, prose)) / max(len(prose), 1)
+    longest = sorted(prose, key=len)[-3:]
     shown = "\n".join(" ".join(words) for words in longest)
-    assert mean < MEAN_WORDS, f"{mean:.1f} words a sentence; the longest:\n{shown}"
+    assert mean < MAX_MEAN_WORDS, f"{mean:.1f} words a sentence; the longest:\n{shown}"
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=name_of)
-def test_a_guide_is_short_and_begins_with_what_to_type(page):
+def test_a_guide_is_short_and_begins_with_a_code_block(page):
     title, _, body = page.read_text(encoding="utf-8").partition("\n")
     assert title.startswith("# ")
     assert re.match(r"\s*```(sh|console|python)\n", body)
-    assert len(body.split()) < MOST_WORDS
+    assert len(body.split()) < MAX_WORDS
 
 
-def test_a_concept_has_one_figure():
+def test_a_concept_page_has_one_figure():
     for page in (DOCS / "concepts").glob("*.md"):
         assert page.read_text(encoding="utf-8").count("![") == 1, page.name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_no_page_is_long(page):
-    assert page.stat().st_size < MOST_BYTES
+def test_pages_are_smaller_than_40_kilobytes(page):
+    assert page.stat().st_size < MAX_BYTES
 
 
-def test_the_readme_fits_on_a_screen_and_works_anywhere():
+def test_the_readme_is_short_and_its_absolute_links_lead_to_existing_files():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) < 60
     targets = re.findall(r"\]\(([^)]+)\)", text)
@@ -86,7 +86,7 @@ def test_the_version_is_the_same_everywhere():
     assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
-def test_links_of_files_beside_the_docs_lead_somewhere():
+def test_relative_links_outside_the_docs_lead_to_existing_files():
     for page in (*ROOT.glob("*.md"), ROOT / "oracles" / "README.md"):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             assert "://" in target or (page.parent / Path(target)).exists(), f"{page}: {target}"

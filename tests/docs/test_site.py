@@ -1,4 +1,4 @@
-"""The site builds without a warning, names everything public, and needs nothing from elsewhere."""
+"""The site builds, documents every public name, and loads no external resource."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.docs.pages import DOCS, ROOT
 
 pytest.importorskip("mkdocs", reason="needs mkdocs: pip install -c constraints.txt -e '.[docs]'")
 
-MOST_BYTES = 40_000  # of a page's text
+MAX_BYTES = 40_000  # of a page's text
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,9 @@ def site(tmp_path_factory):
     """The folder of the built site."""
     out = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(out)]
-    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=quiet, text=True, capture_output=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    result = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)
+    assert result.returncode == 0, result.stdout + result.stderr
     return out
 
 
@@ -38,13 +38,13 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
+        values = dict(attrs)
         self.article += tag == "article"
-        self.anchors.add(given.get("id"))
-        if tag in ("script", "img", "iframe", "source") and given.get("src"):
-            self.loaded.append(given["src"])
-        if tag == "link" and given.get("rel") in ("stylesheet", "icon", "preconnect", "preload"):
-            self.loaded.append(given["href"])
+        self.anchors.add(values.get("id"))
+        if tag in ("script", "img", "iframe", "source") and values.get("src"):
+            self.loaded.append(values["src"])
+        if tag == "link" and values.get("rel") in ("stylesheet", "icon", "preconnect", "preload"):
+            self.loaded.append(values["href"])
 
     def handle_endtag(self, tag):
         self.article -= tag == "article"
@@ -66,24 +66,24 @@ def test_every_public_name_is_in_the_reference(site):
         assert f"golddiff.{name}" in anchors
 
 
-def test_pages_load_nothing_from_elsewhere(site):
+def test_pages_load_no_external_resource(site):
     for page in site.rglob("*.html"):
-        away = [address for address in Page(page).loaded if re.match(r"(https?:)?//", address)]
-        assert not away, page
+        external = [address for address in Page(page).loaded if re.match(r"(https?:)?//", address)]
+        assert not external, page
     for style in site.rglob("*.css"):
         assert not re.search(r"url\(['\"]?https?:", style.read_text(encoding="utf-8")), style
 
 
-def test_no_page_of_the_reference_is_long(site):
+def test_reference_pages_are_neither_empty_nor_long(site):
     for page in (site / "reference").glob("*.html"):
         text = re.sub(r"\s+", " ", "".join(Page(page).text))
-        assert 100 < len(text.encode()) < MOST_BYTES, page.name
+        assert 100 < len(text.encode()) < MAX_BYTES, page.name
 
 
-def test_the_search_finds_pages_without_a_server(site):
+def test_the_search_index_is_a_local_file_that_covers_every_page(site):
     script = (site / "search" / "search_index.js").read_text(encoding="utf-8")
     index = json.loads(script[script.index("{") :].rstrip().removesuffix(";"))
-    found = {entry["location"].partition("#")[0] for entry in index["docs"]}
-    assert {"guides/photographs.html", "concepts/novelty.html", "glossary.html"} <= found
+    indexed = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert {"guides/photographs.html", "concepts/novelty.html", "glossary.html"} <= indexed
     pages = [p for p in DOCS.rglob("*.md") if not p.name.endswith(".notes.md")]
-    assert len(found) == len(pages)
+    assert len(indexed) == len(pages)

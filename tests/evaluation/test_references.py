@@ -1,4 +1,4 @@
-"""The oracle's runs on disk."""
+"""The oracle's runs, cached on disk."""
 
 import pytest
 import torch
@@ -19,34 +19,34 @@ def store(make_store, smooth_images):
 def oracle(store, tmp_path):
     path = tmp_path / "weights.bin"
     path.write_bytes(b"one")
-    made = Oracle.at(path)
-    made.call = Shrinking(store.images().mean(0), store.shape)
-    return made
+    network = Oracle.at(path)
+    network.call = Shrinking(store.images().mean(0), store.shape)
+    return network
 
 
-def test_a_run_is_made_once_and_read_the_same(store, oracle, tmp_path):
+def test_a_run_is_computed_once_and_read_back_exactly(store, oracle, tmp_path):
     settings = RunSettings(3, 4)
     first = reference_run(oracle, store, settings, tmp_path)
     calls = oracle.call.calls
-    again = reference_run(oracle, store, RunSettings(3, 4, batch=2), tmp_path)
+    saved = reference_run(oracle, store, RunSettings(3, 4, batch=2), tmp_path)
     assert oracle.call.calls == calls
     for name in ("images", "states", "predictions"):
-        torch.testing.assert_close(getattr(first, name), getattr(again, name), rtol=0, atol=0)
-    assert (again.steps, again.sigmas, again.seconds) == (first.steps, first.sigmas, first.seconds)
+        torch.testing.assert_close(getattr(first, name), getattr(saved, name), rtol=0, atol=0)
+    assert (saved.steps, saved.sigmas, saved.seconds) == (first.steps, first.sigmas, first.seconds)
 
 
 @pytest.mark.parametrize(
     "other",
     [RunSettings(2, 4), RunSettings(3, 5), RunSettings(3, 4, "heun"), RunSettings(3, 4, seed=1)],
 )
-def test_other_settings_are_another_run(store, oracle, tmp_path, other):
+def test_other_settings_need_another_run(store, oracle, tmp_path, other):
     reference_run(oracle, store, RunSettings(3, 4), tmp_path)
     calls = oracle.call.calls
     reference_run(oracle, store, other, tmp_path)
     assert oracle.call.calls > calls
 
 
-def test_other_weights_are_another_run(store, oracle, tmp_path):
+def test_other_weights_need_another_run(store, oracle, tmp_path):
     settings = RunSettings(2, 2)
     reference_run(oracle, store, settings, tmp_path)
     oracle.path.write_bytes(b"two")
@@ -57,16 +57,16 @@ def test_other_weights_are_another_run(store, oracle, tmp_path):
     assert other.call.calls > 0
 
 
-def test_a_damaged_file_is_made_again(store, oracle, tmp_path):
+def test_a_damaged_file_is_recomputed(store, oracle, tmp_path):
     settings = RunSettings(2, 2)
     first = reference_run(oracle, store, settings, tmp_path)
     (file,) = tmp_path.glob("*.safetensors")
     file.write_bytes(file.read_bytes()[:40])
-    again = reference_run(oracle, store, settings, tmp_path)
-    torch.testing.assert_close(first.images, again.images)
+    recomputed = reference_run(oracle, store, settings, tmp_path)
+    torch.testing.assert_close(first.images, recomputed.images)
 
 
-def test_the_checksum_of_a_folder_is_that_of_its_weights(tmp_path):
+def test_the_checksum_of_a_folder_covers_weights_and_config_but_no_log(tmp_path):
     folder = tmp_path / "net"
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"weights")
@@ -79,7 +79,7 @@ def test_the_checksum_of_a_folder_is_that_of_its_weights(tmp_path):
         weights_checksum(tmp_path / "none")
 
 
-def test_the_network_is_loaded_when_first_called(monkeypatch, tmp_path):
+def test_the_network_is_loaded_once_when_first_needed(monkeypatch, tmp_path):
     path = tmp_path / "weights.bin"
     path.write_bytes(b"one")
     loaded = []

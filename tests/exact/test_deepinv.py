@@ -1,4 +1,4 @@
-"""In deepinv's place of a denoiser: equal to its MMSE, and its samplers run on it."""
+"""AnalyticDenoiser equals deepinv's MMSE denoiser, and deepinv's samplers run on it."""
 
 import pytest
 import torch
@@ -24,32 +24,32 @@ def analytic(store, **options):
 
 
 @pytest.mark.parametrize("sigma", [0.05, 0.25, 1.5, 10.0])
-def test_it_is_their_mmse_forward_and_backward(store, images, sigma):
-    # In float32 their gradient is off by 0.02 at 0.05: a difference of large numbers.
-    theirs = deepinv.models.MMSE(images, torch.device("cpu"), torch.float64)
+def test_output_and_gradient_equal_deepinvs_mmse(store, images, sigma):
+    # In float32, cancellation gives MMSE's gradient an error of 0.02 at sigma 0.05.
+    mmse = deepinv.models.MMSE(images, torch.device("cpu"), torch.float64)
     x = images[:4] + sigma * torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    found = []
-    for model in (theirs, analytic(store)):
-        asked = x.clone().requires_grad_()
-        out = model(asked, sigma)
+    results = []
+    for model in (mmse, analytic(store)):
+        query = x.clone().requires_grad_()
+        out = model(query, sigma)
         (out * torch.linspace(-1, 1, out.numel()).reshape(out.shape)).sum().backward()
-        found.append((out.detach(), asked.grad))
-    (a, a_slope), (b, b_slope) = found
-    assert a_slope.isfinite().all()
+        results.append((out.detach(), query.grad))
+    (a, a_gradient), (b, b_gradient) = results
+    assert a_gradient.isfinite().all()
     assert (a - b).abs().max() < 1e-4
-    assert (a_slope - b_slope).abs().max() < 1e-3 * max(1.0, float(a_slope.abs().max()))
+    assert (a_gradient - b_gradient).abs().max() < 1e-3 * max(1.0, float(a_gradient.abs().max()))
 
 
-def test_each_image_may_have_its_own_noise_level(store, images):
+def test_sigma_per_image_and_float64_input(store, images):
     d, x = analytic(store), images[:3] + 0.2 * torch.randn(3, 3, 16, 16)
     levels = torch.tensor([0.1, 0.2, 0.4])
-    both = d(x, levels.reshape(3, 1, 1, 1))
+    together = d(x, levels.reshape(3, 1, 1, 1))
     for i in range(3):
-        assert torch.allclose(both[i], d(x[i : i + 1], float(levels[i]))[0], atol=1e-6)
+        assert torch.allclose(together[i], d(x[i : i + 1], float(levels[i]))[0], atol=1e-6)
     assert analytic(store, labels=1)(x.double(), 0.2).dtype == torch.float64
 
 
-def test_their_samplers_run_on_it(store, images):
+def test_deepinvs_samplers_run_on_it(store, images):
     physics = deepinv.physics.Inpainting((3, 16, 16), mask=0.5)
     physics.noise_model = deepinv.physics.GaussianNoise(0.05)
     y, fidelity = physics(images[:2]), deepinv.optim.data_fidelity.L2()
@@ -71,7 +71,7 @@ def test_their_samplers_run_on_it(store, images):
         assert torch.isfinite(out).all()
 
 
-def test_a_physics_is_an_operator(store, images):
+def test_a_physics_is_accepted_as_operator(store, images):
     physics = deepinv.physics.Downsampling((3, 16, 16), filter=None, factor=2)
     y = physics.A(store.images([5]))
     logs = golddiff.log_likelihood(store, physics, y, 0.05)

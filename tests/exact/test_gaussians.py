@@ -1,4 +1,4 @@
-"""Wiener and the mixture of Gaussians: their density, and all that follows from it."""
+"""Posteriors of Wiener and GaussianMixture follow from their density."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from golddiff.estimators.gaussians import Gaussian, GaussiansPosterior
 
 
 def log_density(x, sigma, parts):
-    """Log sum_c w_c N(x; mu_c, C_c + sigma^2 I), full matrices, in torch."""
+    """Log sum_c w_c N(x; mu_c, C_c + sigma^2 I), with full matrices in torch."""
     logs = []
     for weight, mean, covariance in parts:
         whole = covariance + sigma**2 * torch.eye(len(mean), dtype=x.dtype)
@@ -19,7 +19,7 @@ def log_density(x, sigma, parts):
 
 
 def reference(x, sigma, parts):
-    """Tweedie's formulas from the density alone: mean, covariance, their density."""
+    """Mean and covariance by Tweedie's formulas, and the log density they are derived from."""
     x = x.double().requires_grad_()
     density = log_density(x, sigma, parts)
 
@@ -42,11 +42,11 @@ def parts_of(denoiser, label=None):
     posterior = denoiser.exact(np.zeros((1, denoiser.store.d), np.float32), 1.0, label)
     return [
         (
-            np.exp(one.log_weight),
-            torch.from_numpy(one.mean),
-            torch.from_numpy((one.vectors * one.values) @ one.vectors.T),
+            np.exp(component.log_weight),
+            torch.from_numpy(component.mean),
+            torch.from_numpy((component.vectors * component.values) @ component.vectors.T),
         )
-        for one in posterior._components()
+        for component in posterior._components()
     ]
 
 
@@ -61,28 +61,26 @@ def mixture(store):
 @pytest.mark.parametrize("make", [wiener, mixture])
 @pytest.mark.parametrize("label", [None, 1])
 @pytest.mark.parametrize("sigma", [0.05, 0.4, 2.0, 20.0])
-def test_all_follows_from_the_density(store, queries, make, label, sigma):
+def test_posterior_and_gradient_equal_tweedies_formulas(store, queries, make, label, sigma):
     d, x = make(store), queries(store, sigma, b=3)
     mean, covariance, density = reference(x.reshape(3, -1), sigma, parts_of(d, label))
-    found = d.posterior(x, sigma, label)
-    assert (found.mean.reshape(3, -1) - mean).abs().max() < 1e-5
-    assert torch.allclose(d(x, sigma, label), found.mean, atol=1e-5)
-    assert torch.allclose(found.log_density, density, rtol=1e-6)
+    posterior = d.posterior(x, sigma, label)
+    assert (posterior.mean.reshape(3, -1) - mean).abs().max() < 1e-5
+    assert torch.allclose(d(x, sigma, label), posterior.mean, atol=1e-5)
+    assert torch.allclose(posterior.log_density, density, rtol=1e-6)
     variance = torch.diagonal(covariance, dim1=1, dim2=2)
-    assert (found.variance.reshape(3, -1) - variance).abs().max() < 1e-5
-    values, _ = found.directions(2)
+    assert (posterior.variance.reshape(3, -1) - variance).abs().max() < 1e-5
+    values, _ = posterior.directions(2)
     assert (values - torch.linalg.eigvalsh(covariance).flip(1)[:, :2]).abs().max() < 1e-5
-    asked = x.clone().requires_grad_()
+    query = x.clone().requires_grad_()
     u = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-    (d(asked, sigma, label) * u).sum().backward()
+    (d(query, sigma, label) * u).sum().backward()
     expected = torch.einsum("bde,be->bd", covariance, u.reshape(3, -1).double()) / sigma**2
-    assert (asked.grad.reshape(3, -1) - expected).abs().max() < 1e-4
+    assert (query.grad.reshape(3, -1) - expected).abs().max() < 1e-4
 
 
-def test_main_directions_of_one_gaussian_are_not_searched_for(
-    make_store, smooth_images, monkeypatch
-):
-    """They are the covariance's; along the rest, of few images, there is no variance."""
+def test_directions_of_one_gaussian_need_no_search(make_store, smooth_images, monkeypatch):
+    """They are the eigenvectors of the covariance; other directions have no variance."""
     monkeypatch.setattr("golddiff.estimators.gaussians.main_directions", None)
     store = make_store(smooth_images(40, (3, 12, 12), seed=1))
     x, factor = store.images([0, 1]), store.factor()
@@ -92,31 +90,32 @@ def test_main_directions_of_one_gaussian_are_not_searched_for(
     assert values.numpy() == pytest.approx(np.stack([shrunk, shrunk]), rel=1e-9, abs=1e-18)
     flat = vectors.reshape(2, 41, -1).double().numpy()
     assert np.abs(flat[0] @ flat[0].T - np.eye(41)).max() < 1e-5
-    among = flat[0, :39] @ factor.eigenvectors
-    assert np.linalg.norm(among, axis=1) == pytest.approx(1, abs=1e-5)
+    coordinates = flat[0, :39] @ factor.eigenvectors
+    assert np.linalg.norm(coordinates, axis=1) == pytest.approx(1, abs=1e-5)
     assert np.abs(flat[0, 39:] @ factor.eigenvectors[:, :39]).max() < 1e-5
-    alike = make_store(store.images([0]).repeat(2, 1, 1, 1))
-    assert golddiff.Wiener(alike).posterior(x, 1.0).directions(2)[0].abs().max() == 0
+    identical = make_store(store.images([0]).repeat(2, 1, 1, 1))
+    assert golddiff.Wiener(identical).posterior(x, 1.0).directions(2)[0].abs().max() == 0
 
 
-def given(parts, matrix, y, noise):
-    """The parts given y = matrix x0 + noise, from S_c = A C A^T + noise^2 I."""
-    made = []
+def conditioned(parts, matrix, y, noise):
+    """The components given y = A x0 + noise, from S_c = A C A^T + noise^2 I."""
+    updated = []
     for weight, mean, covariance in parts:
-        seen = matrix @ covariance @ matrix.T + noise**2 * torch.eye(len(y), dtype=y.dtype)
-        gain = covariance @ matrix.T @ torch.linalg.inv(seen)
-        likely = torch.distributions.MultivariateNormal(matrix @ mean, seen).log_prob(y)
-        moved = mean + gain @ (y - matrix @ mean)
-        made.append((weight * likely.exp().item(), moved, covariance - gain @ matrix @ covariance))
-    total = sum(weight for weight, *_ in made)
-    return [(weight / total, mean, (c + c.T) / 2) for weight, mean, c in made]
+        s = matrix @ covariance @ matrix.T + noise**2 * torch.eye(len(y), dtype=y.dtype)
+        gain = covariance @ matrix.T @ torch.linalg.inv(s)
+        likelihood = torch.distributions.MultivariateNormal(matrix @ mean, s).log_prob(y).exp()
+        mean_given_y = mean + gain @ (y - matrix @ mean)
+        covariance_given_y = covariance - gain @ matrix @ covariance
+        updated.append((weight * likelihood.item(), mean_given_y, covariance_given_y))
+    total = sum(weight for weight, *_ in updated)
+    return [(weight / total, mean, (c + c.T) / 2) for weight, mean, c in updated]
 
 
 @pytest.mark.parametrize("make", [wiener, mixture])
 @pytest.mark.parametrize("label", [None, 1])
 @pytest.mark.parametrize("sigma", [0.05, 2.0])
 @pytest.mark.parametrize("noise", [1e-9, 0.1, 1.0])
-def test_a_measurement_is_gaussian_conditioning(store, queries, make, label, sigma, noise):
+def test_given_measurement_is_gaussian_conditioning(store, queries, make, label, sigma, noise):
     generator, x, d = torch.Generator().manual_seed(0), queries(store, sigma, b=3), make(store)
     matrix = torch.randn(5, store.d, generator=generator)
     shift = torch.randn(5, generator=generator)
@@ -126,24 +125,24 @@ def test_a_measurement_is_gaussian_conditioning(store, queries, make, label, sig
 
     y = operator(store.images([1, 2, 3])) + noise * torch.randn(3, 5, generator=generator)
     measured = d.given_measurement(operator, y, noise)
-    found, prior = measured.posterior(x, sigma, label), parts_of(d, label)
-    plain = (y - shift).double()
+    posterior, prior = measured.posterior(x, sigma, label), parts_of(d, label)
+    centred = (y - shift).double()
     for q in range(3):
-        parts = given(prior, matrix.double(), plain[q], noise)
+        parts = conditioned(prior, matrix.double(), centred[q], noise)
         mean, covariance, density = reference(x[q].reshape(1, -1), sigma, parts)
-        assert (found.mean[q].reshape(-1) - mean[0]).abs().max() < 1e-5
-        assert (found.variance[q].reshape(-1) - covariance[0].diagonal()).abs().max() < 1e-5
-        assert float(found.log_density[q]) == pytest.approx(float(density[0]), rel=1e-5)
+        assert (posterior.mean[q].reshape(-1) - mean[0]).abs().max() < 1e-5
+        assert (posterior.variance[q].reshape(-1) - covariance[0].diagonal()).abs().max() < 1e-5
+        assert float(posterior.log_density[q]) == pytest.approx(float(density[0]), rel=1e-5)
         values = torch.linalg.eigvalsh(covariance[0]).flip(0)[:2]
-        assert (found.directions(2)[0][q] - values).abs().max() < 1e-5
-    assert torch.allclose(measured(x, sigma, label), found.mean, atol=1e-6)
-    # One half of the measured values after the other is both at once.
+        assert (posterior.directions(2)[0][q] - values).abs().max() < 1e-5
+    assert torch.allclose(measured(x, sigma, label), posterior.mean, atol=1e-6)
+    # Conditioning on two parts of y in turn equals conditioning on y.
     half = d.given_measurement(lambda v: operator(v)[:, :2], y[:, :2], noise)
     both = half.given_measurement(lambda v: operator(v)[:, 2:], y[:, 2:], noise)
-    assert torch.allclose(both(x, sigma, label), found.mean, atol=1e-5)
+    assert torch.allclose(both(x, sigma, label), posterior.mean, atol=1e-5)
 
 
-def test_bad_measurements(store):
+def test_bad_measurements_are_refused(store):
     d, y = wiener(store), torch.zeros(2, 1, 4, 4)
     with pytest.raises(golddiff.ArgumentError, match="noise: got 0, but Gaussians"):
         d.given_measurement(lambda v: v, y, 0)
@@ -154,7 +153,7 @@ def test_bad_measurements(store):
 
 
 @pytest.mark.parametrize("make", [wiener, mixture])
-def test_the_slope_in_sigma_is_that_of_differences(store, queries, make):
+def test_the_sigma_gradient_equals_finite_differences(store, queries, make):
     d, x = make(store), queries(store, 0.7, b=2)
     sigma = torch.tensor([0.6, 0.9], dtype=torch.float64, requires_grad=True)
     u = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
@@ -182,5 +181,5 @@ def test_draws_have_the_posteriors_moments():
     assert np.abs(drawn.mean(axis=0) - posterior.mean()).max() < 0.04
     assert np.abs(drawn.var(axis=0) - posterior.variance()).max() < 0.04
     flipped = [Gaussian(p.log_weight, p.mean, p.values, -p.vectors) for p in parts]
-    again = GaussiansPosterior(lambda: iter(flipped), posterior.x, 0.8)
-    assert np.allclose(again.draw(5, 3, [0, 1]), drawn[:5], atol=1e-6)
+    same = GaussiansPosterior(lambda: iter(flipped), posterior.x, 0.8)
+    assert np.allclose(same.draw(5, 3, [0, 1]), drawn[:5], atol=1e-6)

@@ -1,4 +1,4 @@
-"""A log weight for every image: the case of labels, of measurements, of anything known."""
+"""Log weights of all images: class labels, measurements, and the methods that accept them."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def methods(store):
 
 @pytest.mark.parametrize("name", ["optimal", "pca", "kamb", "golden", "released"])
 @examples(st.floats(-1e6, 1e6))
-def test_a_constant_changes_nothing(store, name, constant):
+def test_a_constant_log_weight_changes_nothing(store, name, constant):
     d, noise = methods(store)[name], torch.randn(3, 1, 6, 6, generator=torch.Generator())
     x = store.images([1, 2, 3]) + 0.8 * noise
     assert torch.equal(d.given(np.full(store.n, constant))(x, 0.8), d(x, 0.8))
@@ -40,46 +40,46 @@ def test_a_constant_changes_nothing(store, name, constant):
 
 @pytest.mark.parametrize("name", ["optimal", "pca", "kamb", "golden"])
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 20.0])
-def test_a_class_is_the_case_of_zero_and_minus_infinity(store, queries, name, sigma):
+def test_log_weights_0_and_minus_infinity_equal_a_label(store, queries, name, sigma):
     d, x = methods(store)[name], queries(store, sigma)
     weights = torch.where(store.labels == 2, 0.0, -torch.inf)
     assert torch.equal(d.given(weights)(x, sigma), d(x, sigma, 2))
-    # Both at once are their intersection.
+    # A label and log weights together select the intersection.
     assert torch.equal(d.given(weights)(x, sigma, 2), d(x, sigma, 2))
 
 
-def test_what_is_given_twice_adds_up(store, queries):
+def test_log_weights_of_repeated_calls_add_up(store, queries):
     first, second = np.random.default_rng(0).normal(size=(2, store.n))
     x, d = queries(store, 2.0), golddiff.Optimal(store)
     twice = d.given(first).given(second)
     assert torch.allclose(twice(x, 2.0), d.given(first + second)(x, 2.0), atol=1e-6)
-    assert torch.equal(d(x, 2.0), golddiff.Optimal(store)(x, 2.0))  # d itself is as before
+    assert torch.equal(d(x, 2.0), golddiff.Optimal(store)(x, 2.0))  # d is unchanged
 
 
 @pytest.mark.kernels
-def test_images_that_log_weights_tie_far_from_the_query(make_store, smooth_images):
-    """Their logits are differences of large numbers, though other images are near the query."""
+def test_log_weights_that_tie_images_far_from_the_query(make_store, smooth_images):
+    """Their logits are differences of large numbers, while other images are near the query."""
     sigma = 0.0005
     store = make_store(smooth_images(400, (3, 16, 16)))
     x, images = store.images([3]), float64_images(store)
     squares = np.square(flat(x) - images).sum(axis=1)
     weights = np.where(np.arange(400) < 10, 0, squares / (2 * sigma**2) + 100)
-    mean = optimal(store, x, sigma, weights)[0]
-    found = golddiff.Optimal(store).given(weights)(x, sigma)
-    assert np.abs(flat(found) - mean).max() < 1e-5
+    expected = optimal(store, x, sigma, weights)[0]
+    mean = golddiff.Optimal(store).given(weights)(x, sigma)
+    assert np.abs(flat(mean) - expected).max() < 1e-5
 
 
-def test_each_query_may_have_its_own(store, queries):
+def test_log_weights_per_query(store, queries):
     weights = np.random.default_rng(1).normal(0, 3, (4, store.n))
     x, d = queries(store, 5.0), golddiff.Optimal(store).given(weights)
     mean, covariance, density = optimal(store, x, 5.0, weights)
-    found = d.posterior(x, 5.0)
-    assert np.abs(flat(found.mean) - mean).max() < 1e-5
-    assert np.abs(flat(found.variance) - np.einsum("bdd->bd", covariance)).max() < 1e-5
-    assert np.allclose(found.log_density.numpy(), density, rtol=1e-6)
+    posterior = d.posterior(x, 5.0)
+    assert np.abs(flat(posterior.mean) - mean).max() < 1e-5
+    assert np.abs(flat(posterior.variance) - np.einsum("bdd->bd", covariance)).max() < 1e-5
+    assert np.allclose(posterior.log_density.numpy(), density, rtol=1e-6)
 
 
-def test_a_measurement_is_bayes_rule(store, queries):
+def test_given_measurement_is_bayes_rule(store, queries):
     generator, x = torch.Generator().manual_seed(0), queries(store, 3.0)
     matrix = torch.randn(4, store.d, generator=generator)
 
@@ -88,33 +88,33 @@ def test_a_measurement_is_bayes_rule(store, queries):
 
     y = operator(store.images([7, 8, 9, 10])) + 0.3 * torch.randn(4, 4, generator=generator)
     logs = golddiff.log_likelihood(store, operator, y, 0.3)
-    made = store.images().reshape(store.n, -1).double() @ matrix.double().T
-    normal = torch.distributions.Normal(made, 0.3)
+    predicted = store.images().reshape(store.n, -1).double() @ matrix.double().T
+    normal = torch.distributions.Normal(predicted, 0.3)
     expected = normal.log_prob(y.double()[:, None]).sum(dim=2)
     assert torch.allclose(logs, expected, rtol=1e-5, atol=1e-3)
-    found = golddiff.Optimal(store).given(logs)(x, 3.0)
-    assert np.abs(flat(found) - optimal(store, x, 3.0, expected.numpy())[0]).max() < 1e-5
+    mean = golddiff.Optimal(store).given(logs)(x, 3.0)
+    assert np.abs(flat(mean) - optimal(store, x, 3.0, expected.numpy())[0]).max() < 1e-5
     measured = golddiff.Optimal(store).given_measurement(operator, y, 0.3)
-    assert torch.equal(measured(x, 3.0), found)
+    assert torch.equal(measured(x, 3.0), mean)
     assert repr(measured).endswith(").given(...)")
 
 
-def test_without_noise_the_images_that_fit_exactly_are_left(store, queries):
+def test_a_measurement_without_noise_keeps_exact_fits(store, queries):
     def operator(images):
         return images[:, :, :2]
 
     y = operator(store.images([4]))
     logs = golddiff.log_likelihood(store, operator, y, 0)
     assert logs[0].isfinite().sum() == 1
-    found = golddiff.Optimal(store).given(logs[0])(queries(store, 30.0), 30.0)
-    assert torch.allclose(found, store.images([4]).expand_as(found), atol=1e-6)
+    mean = golddiff.Optimal(store).given(logs[0])(queries(store, 30.0), 30.0)
+    assert torch.allclose(mean, store.images([4]).expand_as(mean), atol=1e-6)
     with pytest.raises(golddiff.ArgumentError, match="noise: got 0, and no image fits"):
         golddiff.log_likelihood(store, operator, y + 1e-3, 0)
 
 
 @pytest.mark.parametrize("variant", ["text", "released"])
 @pytest.mark.parametrize("sigma", [0.3, 40.0])
-def test_a_golden_subset_is_near_under_both_terms(make_store, smooth_images, variant, sigma):
+def test_golden_subsets_rank_by_distance_and_log_weight(make_store, smooth_images, variant, sigma):
     store = make_store(smooth_images(600, (1, 8, 8), seed=3))
     weights = np.full(store.n, -1e5)
     weights[123:130] = 0
@@ -128,7 +128,7 @@ def test_a_golden_subset_is_near_under_both_terms(make_store, smooth_images, var
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.5, 6.0, 30.0])
-def test_adaptive_supports_stay_within_their_tolerance(make_store, smooth_images, queries, sigma):
+def test_adaptive_errors_with_log_weights_are_within_tol(make_store, smooth_images, queries, sigma):
     store = make_store(smooth_images(2500, (1, 8, 8), seed=5))
     weights = np.random.default_rng(2).normal(0, 4, store.n)
     weights[::7] = -np.inf
@@ -144,7 +144,7 @@ def test_adaptive_supports_stay_within_their_tolerance(make_store, smooth_images
 
 
 @examples(st.integers(1, 59), st.integers(0, 1000))
-def test_a_weighted_sample_is_of_images_there_are_and_weighs_no_less(count, seed):
+def test_a_weighted_sample_has_distinct_rows_and_no_lower_weights(count, seed):
     weights = np.random.default_rng(seed).normal(0, 3, 60)
     support = Support(np.arange(100, 160), weights)
     sampled = support.sampled(RandomSample(count, (seed,)))
@@ -153,24 +153,24 @@ def test_a_weighted_sample_is_of_images_there_are_and_weighs_no_less(count, seed
     assert (sampled.log_weights >= weights[sampled.rows - 100]).all()
 
 
-def test_a_weighted_sample_is_right_on_average():
+def test_sums_over_a_weighted_sample_are_unbiased():
     weights = np.random.default_rng(0).normal(0, 2, 60)
     values = np.random.default_rng(1).normal(size=60)
-    support, total = Support(np.arange(60), weights), []
+    support, totals = Support(np.arange(60), weights), []
     for seed in range(4000):
         sampled = support.sampled(RandomSample(15, (seed,)))
-        total.append(np.exp(sampled.log_weights) @ values[sampled.rows])
-    error = np.std(total) / np.sqrt(len(total))
-    assert abs(np.mean(total) - np.exp(weights) @ values) < 4 * error
+        totals.append(np.exp(sampled.log_weights) @ values[sampled.rows])
+    error = np.std(totals) / np.sqrt(len(totals))
+    assert abs(np.mean(totals) - np.exp(weights) @ values) < 4 * error
 
 
-def test_guidance_goes_from_all_images_past_the_class(store, queries):
+def test_guidance_extrapolates_from_all_images_to_the_class(store, queries):
     d, x = golddiff.Optimal(store), queries(store, 2.0)
     assert torch.allclose(golddiff.guided(d, 1, 0)(x, 2.0), d(x, 2.0))
     assert torch.allclose(golddiff.guided(d, 1, 1)(x, 2.0), d(x, 2.0, 1), atol=1e-6)
-    further = golddiff.guided(d, [0, 1, 2, 0], 2.5)
+    extrapolated = golddiff.guided(d, [0, 1, 2, 0], 2.5)
     expected = d(x, 2.0) + 2.5 * (d(x, 2.0, [0, 1, 2, 0]) - d(x, 2.0))
-    assert torch.allclose(further(x, 2.0), expected, atol=1e-6)
+    assert torch.allclose(extrapolated(x, 2.0), expected, atol=1e-6)
     assert torch.equal(golddiff.guided(d, torch.tensor(1), 2.0)(x, 2.0),
                        golddiff.guided(d, np.int64(1), 2.0)(x, 2.0))  # fmt: skip
     assert len(golddiff.sample(golddiff.guided(d, 1, 2.0), 2, steps=3)) == 2
@@ -195,7 +195,7 @@ def test_bad_log_weights_are_refused(store, weights, message):
     assert "\n" not in str(caught.value)
 
 
-def test_refusals_name_what_came(store, queries):
+def test_bad_arguments_are_refused(store, queries):
     d, x = golddiff.Optimal(store), queries(store, 1.0)
     none_of_1 = torch.where(store.labels == 1, -torch.inf, 0.0)
     cases = [
@@ -227,7 +227,7 @@ def test_refusals_name_what_came(store, queries):
         assert "\n" not in str(caught.value)
 
 
-def test_a_proof_and_log_weights_do_not_go_together(store, queries):
+def test_proved_bounds_and_log_weights_are_refused_together(store, queries):
     d = golddiff.GoldDiff(golddiff.Optimal(store), golddiff.AdaptiveSchedule(guarantee=True))
     with pytest.raises(golddiff.ArgumentError, match="given: no bound is proved"):
         d.given(np.zeros(store.n))
@@ -236,21 +236,21 @@ def test_a_proof_and_log_weights_do_not_go_together(store, queries):
         plain.certified(queries(store, 1.0), 1.0)
 
 
-def test_attribution_is_under_what_was_given(store, queries):
+def test_attribution_uses_the_log_weights(store, queries):
     weights = np.full(store.n, -np.inf)
     weights[[11, 12]] = 0
-    (found,) = golddiff.Optimal(store).given(weights).attribute(queries(store, 9.0, b=1), 9.0)
-    assert found.images.tolist() == [11, 12]
-    assert found.image_weights.sum() == pytest.approx(1)
+    (attribution,) = golddiff.Optimal(store).given(weights).attribute(queries(store, 9.0, b=1), 9.0)
+    assert attribution.images.tolist() == [11, 12]
+    assert attribution.image_weights.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("kept", [0, 1 / 16])
+@pytest.mark.parametrize("cache_share", [0, 1 / 16])
 @pytest.mark.parametrize("sigma", [0.002, 0.3, 2.0])
-def test_the_slope_in_sigma_is_right_next_to_large_log_weights(
-    make_store, smooth_images, queries, sigma, kept, monkeypatch
+def test_the_sigma_gradient_is_accurate_with_large_log_weights(
+    make_store, smooth_images, queries, sigma, cache_share, monkeypatch
 ):
-    """The terms of it have float32's rounding, which log weights of -1000 must not multiply."""
-    monkeypatch.setattr("golddiff.store.exact.CACHE_SHARE", kept)
+    """Its terms are rounded to float32; log weights of -1000 must not amplify the rounding."""
+    monkeypatch.setattr("golddiff.store.exact.CACHE_SHARE", cache_share)
     store = make_store(smooth_images(2 * ROWS_PER_TASK, (1, 4, 4)))  # more than one part
     weights = np.random.default_rng(3).normal(0, 1000, store.n)
     images, x = float64_images(store), queries(store, sigma)
@@ -261,39 +261,39 @@ def test_the_slope_in_sigma_is_right_next_to_large_log_weights(
         squares = ((query - images) ** 2).sum(axis=1)
         logs = weights - squares / (2 * sigma**2)
         share = np.exp(logs - np.logaddexp.reduce(logs))
-        off = (images - share @ images) @ along
-        direct = (share * off * (squares - share @ squares)).sum() / sigma**3
-        assert slope == pytest.approx(direct, rel=1e-3, abs=1e-3 / sigma)
+        deviations = (images - share @ images) @ along
+        expected = (share * deviations * (squares - share @ squares)).sum() / sigma**3
+        assert slope == pytest.approx(expected, rel=1e-3, abs=1e-3 / sigma)
 
 
 @pytest.mark.parametrize("constant", [-1e7, -1e45])
-def test_what_all_images_of_a_batch_have_does_not_count(store, queries, constant):
-    """In "wss" each batch weighs the same; next to -1e7 float32 holds no logit."""
+def test_a_constant_log_weight_per_batch_does_not_change_wss(store, queries, constant):
+    """In "wss" all batches have equal weight; float32 cannot resolve logits next to -1e7."""
     x, d = queries(store, 2.0), golddiff.PCA(store, 0.1, weighting="wss", batch_size=40)
     weights = constant * (np.arange(store.n) // 40)
     torch.testing.assert_close(d.given(weights)(x, 2.0), d(x, 2.0), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("share", ["pixel", "seamless"])
-def test_a_shared_softmax_takes_log_weights_past_float32(make_store, smooth_images, queries, share):
+def test_a_shared_softmax_accepts_huge_log_weights(make_store, smooth_images, queries, share):
     store = make_store(smooth_images(1100, (1, 5, 5)))
     weights = np.full(store.n, -1e45)
-    weights[[3, 1000]] = 0, -1  # whole parts between them weigh nothing
-    alone = np.where(weights < -1, -np.inf, weights)
+    weights[[3, 1000]] = 0, -1  # all parts between them have weight 0
+    only_two = np.where(weights < -1, -np.inf, weights)
     x, d = queries(store, 2.0), golddiff.PCA(store, 0.1, share=share)
-    assert torch.allclose(d.given(weights)(x, 2.0), d.given(alone)(x, 2.0), atol=1e-6)
+    assert torch.allclose(d.given(weights)(x, 2.0), d.given(only_two)(x, 2.0), atol=1e-6)
 
 
-def test_what_each_image_of_a_run_was_given_is_its_own_whatever_the_batch_size(store):
+def test_conditions_per_image_do_not_depend_on_the_batch_size(store):
     labels, y = [0, 1, 2], store.images([1, 2, 3])
-    weights = torch.stack([torch.where(store.labels == one, 0.0, -torch.inf) for one in labels])
+    weights = torch.stack([torch.where(store.labels == label, 0.0, -torch.inf) for label in labels])
     optimal = golddiff.Optimal(store)
     for d in (
         optimal.given(weights),
         golddiff.guided(optimal, labels, 1.0),
         golddiff.Wiener(store).given_measurement(lambda x: x[..., :3], y[..., :3], 0.5),
     ):
-        made, together = (golddiff.sample(d, 3, 4, batch_size=b).images for b in (2, 3))
-        assert torch.equal(made, together)
+        in_two, in_one = (golddiff.sample(d, 3, 4, batch_size=b).images for b in (2, 3))
+        assert torch.equal(in_two, in_one)
         with pytest.raises(golddiff.ArgumentError, match="n: got 6, expected 3"):
             golddiff.sample(d, 6)

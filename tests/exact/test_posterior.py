@@ -1,4 +1,4 @@
-"""The exact posterior against float64 references written from the equations."""
+"""The exact posterior equals float64 references written from the equations."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def store(make_store, smooth_images):
 
 
 def log_terms(store, x, sigma, prior):
-    """(B, N) log of p_i N(x; x_i, sigma^2 I), written out."""
+    """log(p_i N(x; x_i, sigma^2 I)) of all queries and images, (B, N)."""
     images = float64_images(store)
     squares = ((x.double().numpy().reshape(len(x), 1, -1) - images) ** 2).sum(axis=2)
     level = np.broadcast_to(np.asarray(sigma, np.float64), (len(x),))[:, None]
@@ -41,8 +41,8 @@ def optimal(store, x, sigma, prior):
     density = np.logaddexp.reduce(logs, axis=1)
     weights = np.exp(logs - density[:, None])
     mean = weights @ images
-    off = images - mean[:, None]
-    return mean, np.einsum("bn,bnd,bne->bde", weights, off, off), density
+    deviations = images - mean[:, None]
+    return mean, np.einsum("bn,bnd,bne->bde", weights, deviations, deviations), density
 
 
 def flat(images):
@@ -55,22 +55,22 @@ def test_optimal_is_bayes_rule(store, queries, sigma, labels):
     x = queries(store, sigma)
     prior = 0.0 if labels is None else class_prior(store, labels)
     mean, covariance, density = optimal(store, x, sigma, prior)
-    found = golddiff.Optimal(store).posterior(x, sigma, labels)
-    assert np.abs(flat(found.mean) - mean).max() < 1e-5
-    assert np.abs(flat(found.variance) - np.einsum("bdd->bd", covariance)).max() < 1e-5
-    assert np.allclose(found.log_density.numpy(), density, rtol=1e-6)
-    values, vectors = found.directions(3)
+    posterior = golddiff.Optimal(store).posterior(x, sigma, labels)
+    assert np.abs(flat(posterior.mean) - mean).max() < 1e-5
+    assert np.abs(flat(posterior.variance) - np.einsum("bdd->bd", covariance)).max() < 1e-5
+    assert np.allclose(posterior.log_density.numpy(), density, rtol=1e-6)
+    values, vectors = posterior.directions(3)
     expected = np.linalg.eigvalsh(covariance)[:, :-4:-1]
     assert np.abs(values.numpy() - expected).max() < 1e-5
-    along = vectors.double().reshape(len(x), 3, -1).numpy()
-    assert np.abs(np.einsum("bkd,bde,bke->bk", along, covariance, along) - expected).max() < 1e-5
-    assert np.allclose(np.linalg.norm(along, axis=2), 1, atol=1e-5)
+    units = vectors.double().reshape(len(x), 3, -1).numpy()
+    assert np.abs(np.einsum("bkd,bde,bke->bk", units, covariance, units) - expected).max() < 1e-5
+    assert np.allclose(np.linalg.norm(units, axis=2), 1, atol=1e-5)
 
 
-def test_one_image_s_posterior_varies_in_no_direction(make_store):
+def test_a_posterior_of_one_image_has_no_variance(make_store):
     store = make_store(torch.randn(9, 3, 8, 8, generator=torch.Generator().manual_seed(0)).sign())
-    found = golddiff.Optimal(store).posterior(store.images([4]) + 0.01, 0.1)
-    values, vectors = found.directions(2)
+    posterior = golddiff.Optimal(store).posterior(store.images([4]) + 0.01, 0.1)
+    values, vectors = posterior.directions(2)
     assert values.abs().max() == 0
     assert torch.allclose(vectors.flatten(2).norm(dim=2), torch.ones(1, 2))
 
@@ -84,14 +84,14 @@ def test_the_score_is_the_gradient_of_the_log_density(store, queries):
     logs = torch.logsumexp(-squares / (2 * sigma.double()[:, None] ** 2), dim=1)
     (gradient,) = torch.autograd.grad(logs.sum(), x64)
     assert np.allclose(flat(d.score(x, sigma)), gradient.numpy(), atol=1e-4, rtol=1e-5)
-    along = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
-    moved = [d.log_density(x + s * along, sigma) for s in (step, -step)]
-    slope = (d.score(x, sigma).double() * along).reshape(4, -1).sum(dim=1)
+    direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    moved = [d.log_density(x + s * direction, sigma) for s in (step, -step)]
+    slope = (d.score(x, sigma).double() * direction).reshape(4, -1).sum(dim=1)
     assert torch.allclose((moved[0] - moved[1]) / (2 * step), slope, rtol=2e-3, atol=2e-2)
 
 
 @pytest.mark.parametrize("method", [golddiff.Optimal, golddiff.Wiener])
-def test_the_score_has_its_own_slope_in_sigma(store, queries, method):
+def test_the_sigma_gradient_of_the_score_equals_finite_differences(store, queries, method):
     d, x, step = method(store), queries(store, 0.7), 1e-3
     sigma = torch.tensor([0.6, 0.7, 0.8, 2.0], dtype=torch.float64, requires_grad=True)
     d.score(x, sigma).sum().backward()
@@ -120,22 +120,22 @@ def test_the_jacobian_of_optimal_is_its_covariance(store, queries, sigma):
     assert abs(float(level.grad) - slope) < 1e-4 * max(1, abs(slope))
 
 
-def test_functional_derivatives_are_those_of_a_graph(store, queries):
+def test_func_vjp_equals_backward_and_second_derivatives_are_refused(store, queries):
     d, x = golddiff.Optimal(store), queries(store, 1.0)
     level = torch.tensor([0.7, 1.0, 2.0, 5.0])
     u = torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
     mean, vjp = torch.func.vjp(d, x, level)
-    asked = x.clone().requires_grad_(), level.clone().requires_grad_()
-    made = d(*asked)
-    (made * u).sum().backward()
-    assert torch.equal(mean, made)
-    assert all(torch.equal(a, b.grad) for a, b in zip(vjp(u), asked, strict=True))
-    (slope,) = torch.autograd.grad(d(*asked).square().sum(), asked[0], create_graph=True)
+    inputs = x.clone().requires_grad_(), level.clone().requires_grad_()
+    out = d(*inputs)
+    (out * u).sum().backward()
+    assert torch.equal(mean, out)
+    assert all(torch.equal(a, b.grad) for a, b in zip(vjp(u), inputs, strict=True))
+    (slope,) = torch.autograd.grad(d(*inputs).square().sum(), inputs[0], create_graph=True)
     with pytest.raises(golddiff.ArgumentError, match="second derivatives"):
         slope.sum().backward()
 
 
-def test_forward_derivatives_are_refused_not_zero(store, queries):
+def test_forward_derivatives_and_vmap_are_refused(store, queries):
     d, x = golddiff.Optimal(store), queries(store, 1.0)
     with forward_ad.dual_level(), pytest.raises(golddiff.ArgumentError, match=r"^x: .*jvp"):
         d(forward_ad.make_dual(x, x), 1.0)
@@ -143,23 +143,23 @@ def test_forward_derivatives_are_refused_not_zero(store, queries):
     with pytest.raises(golddiff.ArgumentError, match=r"^sigma: .*jvp"):
         torch.func.jvp(lambda sigma: d(x, sigma), (level,), (level,))
     with pytest.raises(golddiff.ArgumentError, match=r"^x: .*vmap"):
-        torch.func.vmap(lambda one: d(one[None], 1.0))(x)
+        torch.func.vmap(lambda query: d(query[None], 1.0))(x)
 
 
 def kamb_terms(x, sigma, images, patch, boundary):
-    """Of every position its logits and values, written out: a dict of arrays."""
+    """Yield (row, column, logits, values) of every position; logits are (image, logit) pairs."""
     _, height, width = x.shape
     query = framed_by(patch // 2, x, boundary)
     framed = [framed_by(patch // 2, image, boundary) for image in images]
     for row in range(height):
         for column in range(width):
-            mine = query[:, row : row + patch, column : column + patch]
+            own = query[:, row : row + patch, column : column + patch]
             logits, values = [], []
             for i, frame in enumerate(framed):
                 for r in compared(row, height, patch, boundary):
                     for c in compared(column, width, patch, boundary):
-                        theirs = frame[:, r : r + patch, c : c + patch]
-                        logits.append((i, -np.sum((mine - theirs) ** 2) / (2 * sigma**2)))
+                        patch_i = frame[:, r : r + patch, c : c + patch]
+                        logits.append((i, -np.sum((own - patch_i) ** 2) / (2 * sigma**2)))
                         values.append(images[i][:, r, c])
             yield row, column, logits, np.array(values)
 
@@ -183,32 +183,32 @@ def pca(x, sigma, images, mask, prior):
 
 
 def slope_of(mean_of, x, u, places, step=1e-5):
-    """Some of the gradient in x of mean . u, by differences of a float64 reference."""
-    out = []
+    """The gradient of mean . u at some places of x, by differences of a float64 reference."""
+    slopes = []
     for place in places:
         moved = [x.copy(), x.copy()]
         moved[0][place] += step
         moved[1][place] -= step
-        out.append(((mean_of(moved[0]) - mean_of(moved[1])) * u).sum() / (2 * step))
-    return np.array(out)
+        slopes.append(((mean_of(moved[0]) - mean_of(moved[1])) * u).sum() / (2 * step))
+    return np.array(slopes)
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.7, 3.0, 30.0])
-def test_pca_weighs_every_output_by_itself(store, queries, sigma):
+def test_pca_posterior_and_gradient_per_output(store, queries, sigma):
     prior = np.random.default_rng(0).normal(size=store.n)
     prior[5] = -np.inf
     d = golddiff.PCA(store, 0.3).given(prior)
     images, x = float64_images(store), queries(store, sigma, b=2)
     mask = pca_mask(sigma, images, 0.3)
-    found = d.posterior(x, sigma)
+    posterior = d.posterior(x, sigma)
     x.requires_grad_()
     u = torch.randn(x.shape, generator=torch.Generator().manual_seed(3))
     (d(x, sigma) * u).sum().backward()
     for q in range(2):
         query = flat(x.detach())[q]
         mean, variance = pca(query, sigma, images, mask, prior)
-        assert np.abs(flat(found.mean)[q] - mean).max() < 1e-5
-        assert np.abs(flat(found.variance)[q] - variance).max() < 1e-5
+        assert np.abs(flat(posterior.mean)[q] - mean).max() < 1e-5
+        assert np.abs(flat(posterior.variance)[q] - variance).max() < 1e-5
         every = list(np.ndindex(query.shape))
         slope = slope_of(lambda v: pca(v, sigma, images, mask, prior)[0], query, flat(u)[q], every)
         assert np.abs(flat(x.grad)[q] - slope).max() < 1e-4 * max(1, np.abs(slope).max())
@@ -216,17 +216,17 @@ def test_pca_weighs_every_output_by_itself(store, queries, sigma):
 
 @pytest.mark.parametrize("boundary", ["none", "circular", "zeros"])
 @pytest.mark.parametrize("sigma", [0.3, 3.0])
-def test_kamb_weighs_every_pixel_by_itself(make_store, smooth_images, queries, sigma, boundary):
+def test_kamb_posterior_and_gradient_per_pixel(make_store, smooth_images, queries, sigma, boundary):
     store = make_store(smooth_images(9, (2, 5, 5), seed=4))
     prior = np.random.default_rng(0).normal(size=store.n)
     d = golddiff.Kamb(store, 3, boundary).given(prior)
     images = float64_images(store).reshape(-1, *store.shape)
     x = queries(store, sigma, b=1)
-    found = d.posterior(x, sigma)
+    posterior = d.posterior(x, sigma)
     query = x[0].double().numpy()
     mean, variance = kamb(query, sigma, images, 3, boundary, prior)
-    assert np.abs(found.mean[0].numpy() - mean).max() < 1e-5
-    assert np.abs(found.variance[0].numpy() - variance).max() < 1e-5
+    assert np.abs(posterior.mean[0].numpy() - mean).max() < 1e-5
+    assert np.abs(posterior.variance[0].numpy() - variance).max() < 1e-5
     x.requires_grad_()
     u = torch.randn(x.shape, generator=torch.Generator().manual_seed(3))
     (d(x, sigma) * u).sum().backward()
@@ -235,12 +235,12 @@ def test_kamb_weighs_every_pixel_by_itself(make_store, smooth_images, queries, s
         lambda v: kamb(v, sigma, images, 3, boundary, prior)[0], query, u[0].double().numpy(),
         places,
     )  # fmt: skip
-    made = np.array([x.grad[0].numpy()[place] for place in places])
-    assert np.abs(made - slope).max() < 1e-4 * max(1, np.abs(slope).max())
+    gradient = np.array([x.grad[0].numpy()[place] for place in places])
+    assert np.abs(gradient - slope).max() < 1e-4 * max(1, np.abs(slope).max())
 
 
 @pytest.mark.parametrize("share", ["pixel", "2x2", "seamless"])
-def test_a_shared_softmax_has_the_gradient_of_its_differences(store, queries, share):
+def test_the_gradient_of_a_shared_softmax_equals_finite_differences(store, queries, share):
     d, x = golddiff.PCA(store, 0.3, share=share), queries(store, 0.8, b=2).double()
     x.requires_grad_()
     generator = torch.Generator().manual_seed(3)
@@ -254,7 +254,7 @@ def test_a_shared_softmax_has_the_gradient_of_its_differences(store, queries, sh
 @pytest.mark.parametrize(
     "method", [golddiff.Optimal, golddiff.PCA, golddiff.Wiener, golddiff.GaussianMixture]
 )
-def test_a_denoiser_without_gradient_asked_has_no_graph(store, queries, method):
+def test_outputs_have_a_graph_only_if_gradients_are_enabled(store, queries, method):
     d, x = method(store), queries(store, 1.0).requires_grad_()
     assert d(x, 1.0).requires_grad
     assert not d(x.detach(), 1.0).requires_grad
@@ -263,18 +263,18 @@ def test_a_denoiser_without_gradient_asked_has_no_graph(store, queries, method):
     assert torch.allclose(d(x, 1.0), d(x.detach(), 1.0), atol=1e-5)
 
 
-def test_a_batch_of_mixed_levels_and_classes_is_that_of_each(store, queries):
+def test_posteriors_with_sigma_and_label_per_query(store, queries):
     d, x = golddiff.Optimal(store), queries(store, 1.0)
     sigma, labels = torch.tensor([0.4, 3.0, 0.4, 9.0]), [0, 1, 2, 1]
-    both = d.posterior(x, sigma, labels)
+    together = d.posterior(x, sigma, labels)
     for i in range(4):
-        one = d.posterior(x[i : i + 1], float(sigma[i]), labels[i])
-        assert torch.allclose(both.variance[i], one.variance[0], atol=1e-6)
-        assert both.log_density[i] == pytest.approx(float(one.log_density[0]), rel=1e-9)
+        alone = d.posterior(x[i : i + 1], float(sigma[i]), labels[i])
+        assert torch.allclose(together.variance[i], alone.variance[0], atol=1e-6)
+        assert together.log_density[i] == pytest.approx(float(alone.log_density[0]), rel=1e-9)
 
 
 @pytest.mark.parametrize("sigma", [0.4, 4.0])
-def test_draws_are_as_frequent_as_images_are_likely(store, queries, sigma):
+def test_frequencies_of_draws_equal_the_posterior_weights(store, queries, sigma):
     x = queries(store, sigma, b=2)
     logs = log_terms(store, x, sigma, 0.0)
     weights = np.exp(logs - np.logaddexp.reduce(logs, axis=1)[:, None])
@@ -282,14 +282,14 @@ def test_draws_are_as_frequent_as_images_are_likely(store, queries, sigma):
     assert drawn.shape == (4000, 2, *store.shape)
     images = float64_images(store)
     for q in range(2):
-        own = flat(drawn[:, q])
-        rows = ((own[:, None] - images[None]) ** 2).sum(axis=2).argmin(axis=1)
-        assert np.abs(own - images[rows]).max() < 1e-6
-        frequent = np.bincount(rows, minlength=store.n) / 4000
-        assert np.abs(frequent - weights[q]).max() < 4 * np.sqrt(0.25 / 4000)
+        draws = flat(drawn[:, q])
+        rows = ((draws[:, None] - images[None]) ** 2).sum(axis=2).argmin(axis=1)
+        assert np.abs(draws - images[rows]).max() < 1e-6
+        frequencies = np.bincount(rows, minlength=store.n) / 4000
+        assert np.abs(frequencies - weights[q]).max() < 4 * np.sqrt(0.25 / 4000)
 
 
-def test_a_draw_hangs_on_its_seed_and_place_alone(store, queries):
+def test_a_draw_depends_only_on_its_seed_index_and_query(store, queries):
     posterior = golddiff.Optimal(store).posterior(queries(store, 3.0), 3.0)
     few, many = posterior.draw(3, seed=1), posterior.draw(7, seed=1)
     assert torch.equal(many[:3], few)
@@ -311,40 +311,38 @@ def test_variance_is_the_diagonal_of_the_jacobian(store, sigma, seed):
     )
 
 
-def test_over_a_golden_support_the_support_is_fixed(make_store, smooth_images, queries):
+def test_golden_posteriors_equal_the_mean_and_have_gradients(make_store, smooth_images, queries):
     store = make_store(smooth_images(1500, (3, 16, 16)))
     x = queries(store, 2.0, b=2)
     for schedule in (golddiff.PaperSchedule(), golddiff.AdaptiveSchedule(0.05)):
         for base in (golddiff.Optimal(store), golddiff.PCA(store, 0.3)):
             d = golddiff.GoldDiff(base, schedule)
-            found = d.posterior(x, 2.0)
-            assert torch.allclose(found.mean, d(x, 2.0), atol=2e-5)
-            assert (found.variance >= 0).all()
-            asked = x.clone().requires_grad_()
-            d(asked, 2.0).sum().backward()
-            assert torch.isfinite(asked.grad).all()
-            assert asked.grad.abs().max() > 0
+            posterior = d.posterior(x, 2.0)
+            assert torch.allclose(posterior.mean, d(x, 2.0), atol=2e-5)
+            assert (posterior.variance >= 0).all()
+            query = x.clone().requires_grad_()
+            d(query, 2.0).sum().backward()
+            assert torch.isfinite(query.grad).all()
+            assert query.grad.abs().max() > 0
 
 
-def test_a_gradient_takes_the_logits_of_the_first_pass_or_finds_them_anew(
-    store, queries, monkeypatch
-):
-    """The memory limit decides which, and not the result."""
-    x, found = queries(store, 0.5, 3), []
+def test_gradients_with_cached_and_recomputed_logits_agree(store, queries, monkeypatch):
+    """The memory limit decides which one, without changing the result."""
+    x, inputs = queries(store, 0.5, 3), []
 
     def mean(share):
         monkeypatch.setattr("golddiff.store.exact.CACHE_SHARE", share)
-        found.append(x.clone().requires_grad_())
-        return golddiff.Optimal(store)(found[-1], 0.5).square().sum()
+        inputs.append(x.clone().requires_grad_())
+        return golddiff.Optimal(store)(inputs[-1], 0.5).square().sum()
 
     mean(0).backward()
-    kept = mean(1)
+    cached = mean(1)
     monkeypatch.delattr("golddiff.estimators.optimal.weights_of")
-    kept.backward()
-    assert torch.allclose(found[0].grad, found[1].grad, rtol=1e-6, atol=1e-9)
+    cached.backward()
+    assert torch.allclose(inputs[0].grad, inputs[1].grad, rtol=1e-6, atol=1e-9)
 
 
-def test_a_first_pass_that_keeps_its_logits_takes_no_more_memory_than_one_by_itself(store, queries):
+def test_caching_logits_works_at_the_smallest_memory_limit(store, queries):
     x = queries(store, 0.5, 1)
     fixed, each = golddiff.Optimal(store).working_bytes(store.n)
     small = golddiff.Optimal(store, memory_limit=max(fixed + each, 16 * 8 * store.n))

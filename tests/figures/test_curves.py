@@ -1,4 +1,4 @@
-"""Line plots from plain figures, and what of a file can be plotted."""
+"""Line plots, and the figures files that can be plotted."""
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -13,12 +13,12 @@ PANELS = [
 ]
 
 
-def test_a_panel_survives_as_json():
-    written = [panel.figures() for panel in PANELS]
-    assert [panel.figures() for panel in panels_of({"panels": written})] == written
+def test_panels_are_read_back_from_their_figures():
+    figures = [panel.figures() for panel in PANELS]
+    assert [panel.figures() for panel in panels_of({"panels": figures})] == figures
 
 
-def test_a_name_has_one_colour_in_all_panels_and_stands_once_in_the_legend():
+def test_a_series_has_one_colour_in_all_panels_and_one_legend_entry():
     figure = draw_panels(PANELS, "title")
     first, second = figure.axes
     assert [line.get_color() for line in first.lines] == list(COLOURS[:2])
@@ -28,7 +28,7 @@ def test_a_name_has_one_colour_in_all_panels_and_stands_once_in_the_legend():
     assert second.xaxis_inverted()
 
 
-def test_a_series_like_another_has_its_colour():
+def test_a_series_like_another_takes_its_colour():
     lines = [Series("one", [1], [1]), Series("base", [1], [1], like="one"), Series("two", [1], [1])]
     drawn = draw_panels([Panel("a", "x", "y", lines)]).axes[0].lines
     assert [line.get_color() for line in drawn] == [COLOURS[0], COLOURS[0], COLOURS[1]]
@@ -46,12 +46,12 @@ def test_long_titles_stay_within_the_picture():
         assert box.x1 <= figure.bbox.width
 
 
-def test_scores_without_bound_are_cut_at_the_floor():
+def test_the_y_axis_starts_at_the_floor_of_its_panel():
     low = Panel("a", "x", "r2", [Series("one", [1, 2], [-50.0, 0.5])], floor=-1.0)
     assert draw_panels([low]).axes[0].get_ylim()[0] == -1
 
 
-def test_a_race_is_drawn_as_time_and_error():
+def test_a_race_has_a_panel_of_times_and_one_of_known_errors():
     sides = {"ours": {"seconds": 1.0, "rmse": 0.1}, "theirs": {"seconds": 2.0, "rmse": None}}
     levels = [{"sigma": s, "sides": sides} for s in (10.0, 1.0)]
     time, error = panels_of({"levels": levels})
@@ -69,19 +69,19 @@ def test_a_race_is_drawn_as_time_and_error():
         {"panels": [PANELS[0].figures() | {"xscale": "cubic"}]},
     ],
 )
-def test_what_cannot_be_plotted_is_told(body):
+def test_figures_without_valid_panels_are_refused(body):
     with pytest.raises(ArgumentError):
         panels_of(body)
 
 
-def test_panels_whose_lines_do_not_fit_are_told():
+def test_a_series_with_fewer_y_than_x_is_refused():
     broken = Panel("a", "x", "y", [Series("one", [1, 2], [3.0])])
     with pytest.raises(ArgumentError, match="its figures are not as golddiff writes them"):
         panels_of({"panels": [broken.figures()]})
 
 
 @pytest.mark.parametrize("number", [10**60, -(2**70), 2**53, 1e200, float("nan"), True, "1"])
-def test_numbers_that_no_plot_can_show_are_told(number):
+def test_numbers_that_cannot_be_plotted_are_refused(number):
     panel = Panel("a", "x", "y", [Series("one", [1, 2], [3.0, 4.0])])
     for change in ({"x": [1, number]}, {"y": [3.0, number]}):
         body = {"panels": [panel.figures()]}

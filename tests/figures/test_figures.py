@@ -17,12 +17,12 @@ def moons(tmp_path_factory):
     return golddiff.ImageStore.build("moons", tmp_path_factory.mktemp("moons") / "store")
 
 
-def test_pixels_are_the_values_rounded_and_clipped():
+def test_to_pixels_rounds_and_clips():
     images = torch.tensor([-2.0, -1.0, 0.0, 1.0]).reshape(1, 1, 2, 2)
     np.testing.assert_array_equal(to_pixels(images), [[[0, 0], [128, 255]]])
 
 
-def test_every_stored_pixel_survives_the_way_to_the_store_and_back(make_store):
+def test_every_pixel_value_survives_storing_and_reading(make_store):
     pixels = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16)
     store = make_store(pixels)
     np.testing.assert_array_equal(to_pixels(store.images()), pixels[:, 0].numpy())
@@ -34,7 +34,7 @@ def test_latents_are_drawn_as_one_grey_channel():
 
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 500])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_grid_holds_every_image_once_in_reading_order(n, channels):
+def test_a_grid_shows_the_images_in_reading_order(n, channels):
     images = torch.rand(n, channels, 3, 5) * 2 - 1
     grid = np.asarray(draw_grid(images))
     assert grid.shape[1] >= 512
@@ -47,7 +47,7 @@ def test_a_grid_holds_every_image_once_in_reading_order(n, channels):
         np.testing.assert_array_equal(cell, pixels[i])
 
 
-def test_cells_are_enlarged_by_whole_factors_only():
+def test_cells_are_enlarged_by_a_whole_factor():
     images = torch.rand(1, 1, 28, 28) * 2 - 1
     large = cells(images, 96)
     assert large.shape == (1, 112, 112, 3)
@@ -61,25 +61,25 @@ def test_a_mosaic_is_white_where_there_is_no_image():
     assert (picture[4:6, 4:6] == 255).all()
 
 
-@pytest.mark.parametrize(("count", "most"), [(1, 12), (10, 12), (13, 12), (1000, 12)])
-def test_thinned_steps_keep_the_first_and_the_last(count, most):
-    steps = thinned(count, most)
+@pytest.mark.parametrize(("count", "limit"), [(1, 12), (10, 12), (13, 12), (1000, 12)])
+def test_thinned_steps_keep_the_first_and_the_last(count, limit):
+    steps = thinned(count, limit)
     assert steps[0] == 0
     assert steps[-1] == count - 1
     assert steps == sorted(set(steps))
-    assert len(steps) == min(count, most)
+    assert len(steps) == min(count, limit)
 
 
-def test_the_trajectory_has_noise_and_subset_size_over_each_column():
+def test_trajectory_columns_are_labelled_with_sigma_and_subset_size():
     rows = [Row("one", torch.zeros(3, 1, 4, 4)), Row("two", torch.zeros(3, 1, 4, 4))]
     figure = draw_trajectory(rows, [60.8, 2.0, 0.01], ["180", "95", "90"], "title")
     (axes,) = figure.axes
-    heads = [text.get_text() for text in axes.get_xticklabels()]
-    assert heads == ["60.8\n180", "2.0\n95", "0.01\n90"]
+    labels = [text.get_text() for text in axes.get_xticklabels()]
+    assert labels == ["60.8\n180", "2.0\n95", "0.01\n90"]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["one", "two"]
 
 
-def test_names_that_look_like_formulas_are_shown_as_they_are(tmp_path):
+def test_names_that_look_like_broken_formulas_can_be_drawn(tmp_path):
     rows = [Row(r"$\frac{$", torch.zeros(3, 1, 4, 4))]
     figure = draw_trajectory(rows, [60.8, 2.0, 0.01], None, r"over $\frac{$")
     save("out", figure, tmp_path / "trajectory.png")
@@ -87,29 +87,29 @@ def test_names_that_look_like_formulas_are_shown_as_they_are(tmp_path):
 
 
 def test_the_methods_picture_names_each_method_and_its_time(tmp_path):
-    made = {
+    methods = {
         "A": MethodImages(torch.zeros(2, 1, 4, 4), 0.0123),
         "B": MethodImages(torch.zeros(2, 1, 4, 4), 1.5),
     }
-    figure = draw_methods([Block("set", "a set", torch.randn(2, 1, 4, 4), made)])
+    figure = draw_methods([Block("set", "a set", torch.randn(2, 1, 4, 4), methods)])
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert labels == ["starting noise", "A\nset 12 ms", "B\nset 1.5 s"]
     save("out", figure, tmp_path / "methods.png")
     assert (tmp_path / "methods.png").stat().st_size > 1000
 
 
-def test_the_weights_shown_give_the_denoisers_own_posterior_mean(moons):
+def test_the_weights_shown_give_the_denoisers_posterior_mean(moons):
     points = moons.images().numpy().astype(np.float64)
     panels = concentration(moons, 0, (60.0, 1.0, 0.2, 0.05))
     optimal = golddiff.Optimal(moons)
     for panel in panels:
         assert panel.weights.sum() == pytest.approx(1)
         np.testing.assert_allclose(panel.weights @ points, panel.x0, atol=1e-5)
-        again = optimal(torch.from_numpy(panel.x)[None], panel.sigma)[0].numpy()
-        np.testing.assert_allclose(again, panel.x0, atol=1e-5)
+        x0 = optimal(torch.from_numpy(panel.x)[None], panel.sigma)[0].numpy()
+        np.testing.assert_allclose(x0, panel.x0, atol=1e-5)
 
 
-def test_the_support_shown_is_the_smallest_that_holds_its_mass_and_it_shrinks(moons):
+def test_the_support_shown_is_minimal_for_its_mass_and_shrinks_with_sigma(moons):
     schedule = golddiff.PaperSchedule(variant="released")
     panels = concentration(moons, 0, (60.0, 1.0, 0.2, 0.05))
     for panel in panels:
@@ -121,7 +121,7 @@ def test_the_support_shown_is_the_smallest_that_holds_its_mass_and_it_shrinks(mo
     assert sizes[0] > 0.98 * moons.n
 
 
-def test_the_moons_picture_has_a_column_a_noise_level(moons, tmp_path):
+def test_the_moons_picture_has_one_column_per_noise_level(moons, tmp_path):
     figure = draw_concentration(moons, levels=(60.0, 0.3, 0.02))
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
     assert sum("of the weight" in title for title in titles) == 3
@@ -149,18 +149,8 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         pass
 
 
-def test_times_and_sizes_read_well():
-    assert [duration(s) for s in (3.1e-7, 0.00031, 0.012, 4.2, 200)] == [
-        "0.31 µs",
-        "310 µs",
-        "12 ms",
-        "4.2 s",
-        "3 min 20 s",
-    ]
-    assert [byte_size(b) for b in (5, 999, 1000, 12345, 1234567890)] == [
-        "5 bytes",
-        "999 bytes",
-        "1.0 kB",
-        "12 kB",
-        "1.2 GB",
-    ]
+def test_times_and_sizes_are_formatted_with_units():
+    durations = [duration(s) for s in (3.1e-7, 0.00031, 0.012, 4.2, 200)]
+    assert durations == ["0.31 µs", "310 µs", "12 ms", "4.2 s", "3 min 20 s"]
+    sizes = [byte_size(b) for b in (5, 999, 1000, 12345, 1234567890)]
+    assert sizes == ["5 bytes", "999 bytes", "1.0 kB", "12 kB", "1.2 GB"]

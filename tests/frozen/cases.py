@@ -13,13 +13,13 @@ import golddiff
 from tests.frozen.names import method, tiled
 
 CIFAR_IMAGES = 2000
-# Of every query: an image of the store, another, and the mirror image of a third.
+# Rows of the queries' clean images; the third image is mirrored.
 ROWS = (3, 710, 1500)
 COLUMNS, PROJECTIONS = 48, 8
-TOLERANCE = 0.05  # of the adaptive methods
-TOP = 8  # sources of a location
-ATTRIBUTED = (1, 4, 6, 9)  # places among the noise levels
-ADAPTED = (6,)  # the same, of the adaptive PCA on CIFAR-10
+TOLERANCE = 0.05  # tolerance of the adaptive methods
+TOP = 8  # sources kept for each location
+ATTRIBUTED = (1, 4, 6, 9)  # indices of noise levels with attributions
+ADAPTED = (6,)  # indices of noise levels for adaptive PCA on CIFAR-10
 LOCATIONS = 12
 
 
@@ -43,9 +43,9 @@ class Problem:
     Attributes:
         name: "digits" or "cifar10".
         store: the training images.
-        levels: (10,) noise levels, descending: DDIM's. Frozen, for a schedule computed with other
-            kernels has other last digits, and these seed the released code's draws.
-        seeds: (10, 3) of the noise of each query.
+        levels: (10,) DDIM's noise levels, descending. Frozen, since their last digits vary
+            with the kernels that compute them, and seed the released code's draws.
+        seeds: (10, 3) seeds of the queries' noise.
     """
 
     name: str
@@ -55,19 +55,19 @@ class Problem:
 
     @cached_property
     def labels(self):
-        """The classes (3,) of the queries' images."""
+        """The classes (3,) of the queries' clean images."""
         return torch.from_numpy(np.asarray(self.store.labels)[list(ROWS)].astype(np.int64))
 
     def query(self, level, i, seed=None):
-        """Query ``i`` (1, *shape) at a place among the noise levels."""
+        """Query ``i`` (1, *shape) at the noise level of index ``level``."""
         seed = int(self.seeds[level, i]) if seed is None else seed
         noise = np.random.default_rng([level, i, seed]).standard_normal(self.store.shape)
         image = self.store.images([ROWS[i]]).numpy()
         image = image[..., ::-1] if i == 2 else image
         return torch.from_numpy((image + self.levels[level] * noise).astype(np.float32))
 
-    def kept(self, x0):
-        """What is kept of images (b, *shape): some values, and signed sums over all of them."""
+    def sketch(self, x0):
+        """Some values of images (b, *shape), and signed sums over all their values."""
         flat = x0.double().reshape(len(x0), -1).numpy()
         generator = np.random.default_rng(0)
         columns = generator.permutation(flat.shape[1])[:COLUMNS]
@@ -75,12 +75,12 @@ class Problem:
         return np.hstack([flat[:, columns], flat @ signs / np.sqrt(flat.shape[1])])
 
     def outputs(self, denoiser, labelled, places=range(10), queries=range(3)):
-        """(levels, queries, kept values) of a denoiser."""
+        """A denoiser's outputs (levels, queries, values of :meth:`sketch`)."""
         out = []
         for level in places:
             x = torch.cat([self.query(level, i) for i in queries])
             classes = self.labels[list(queries)] if labelled else None
-            out.append(self.kept(denoiser(x, float(self.levels[level]), classes)))
+            out.append(self.sketch(denoiser(x, float(self.levels[level]), classes)))
         return np.stack(out)
 
 
@@ -88,19 +88,19 @@ def _method(name, seed=0, labelled=(False, True), places=range(10), queries=rang
     def run(problem):
         denoiser = method(name, problem.store, seed, **settings)
         return {
-            "class" if given else "all": problem.outputs(denoiser, given, places, queries)
-            for given in labelled
+            "class" if by_class else "all": problem.outputs(denoiser, by_class, places, queries)
+            for by_class in labelled
         }
 
     return run
 
 
-def _made(make, labelled=(False, True), places=range(10)):
+def _built(build, labelled=(False, True), places=range(10)):
     def run(problem):
-        denoiser = make(problem.store)
+        denoiser = build(problem.store)
         return {
-            "class" if given else "all": problem.outputs(denoiser, given, places)
-            for given in labelled
+            "class" if by_class else "all": problem.outputs(denoiser, by_class, places)
+            for by_class in labelled
         }
 
     return run
@@ -109,7 +109,7 @@ def _made(make, labelled=(False, True), places=range(10)):
 def _tiles(problem):
     small = problem.name == "digits"
     base = golddiff.PCA(problem.store, 0.02 if small else 0.03)
-    return _made(lambda store: tiled(base, 4 if small else 8, 4 if small else 16, 60))(problem)
+    return _built(lambda store: tiled(base, 4 if small else 8, 4 if small else 16, 60))(problem)
 
 
 def _certified(schedule):
@@ -119,52 +119,52 @@ def _certified(schedule):
         for level, sigma in enumerate(problem.levels.tolist()):
             x = torch.cat([problem.query(level, i) for i in range(3)])
             mean, bound = denoiser.certified(x, sigma)
-            out["mean"].append(problem.kept(mean))
+            out["mean"].append(problem.sketch(mean))
             out["bound"].append(bound.numpy())
         return {name: np.stack(values) for name, values in out.items()}
 
     return run
 
 
-def _attribution(make, places=ATTRIBUTED):
-    """Main sources and weights of some locations, of the whole image, of tiles and of pixels."""
+def _attribution(build, places=ATTRIBUTED):
+    """Main sources and weights of the whole image and of some locations, tiles and pixels."""
 
     def run(problem):
-        denoiser = make(problem.store)
+        denoiser = build(problem.store)
         out = {}
         for level in places:
             sigma = float(problem.levels[level])
-            (found,) = denoiser.attribute(problem.query(level, 1), sigma, top=TOP)
-            some = np.linspace(0, len(found.weights) - 1, LOCATIONS).astype(int)
-            rows, weights = found.top_images(TOP)
-            tiles = found.tile_weights.reshape(-1, TOP)
+            (result,) = denoiser.attribute(problem.query(level, 1), sigma, top=TOP)
+            locations = np.linspace(0, len(result.weights) - 1, LOCATIONS).astype(int)
+            rows, weights = result.top_images(TOP)
+            tiles = result.tile_weights.reshape(-1, TOP)
             out |= {
-                f"{level}.sources": found.sources[some],
-                f"{level}.weights": found.weights[some],
-                f"{level}.mass": found.mass[some],
-                f"{level}.effective": found.effective[some],
+                f"{level}.sources": result.sources[locations],
+                f"{level}.weights": result.weights[locations],
+                f"{level}.mass": result.mass[locations],
+                f"{level}.effective": result.effective[locations],
                 f"{level}.image_sources": rows[None],
                 f"{level}.image_weights": weights[None],
-                f"{level}.tile_sources": found.tile_sources.reshape(-1, TOP)[:LOCATIONS],
+                f"{level}.tile_sources": result.tile_sources.reshape(-1, TOP)[:LOCATIONS],
                 f"{level}.tile_weights": tiles[:LOCATIONS],
-                f"{level}.main_weights": found.main_weights.ravel()[:: found.main.size // 16],
-                f"{level}.output": problem.kept(found.reconstruct()[None]),
+                f"{level}.main_weights": result.main_weights.ravel()[:: result.main.size // 16],
+                f"{level}.output": problem.sketch(result.reconstruct()[None]),
             }
-            if found.positions is not None:
-                out[f"{level}.positions"] = found.positions[some]
+            if result.positions is not None:
+                out[f"{level}.positions"] = result.positions[locations]
         return out
 
     return run
 
 
-def _sampled(make, sampler):
+def _sampled(build, sampler):
     def run(problem):
-        made = golddiff.sample(make(problem.store), 2, sampler=sampler, seed=7)
+        result = golddiff.sample(build(problem.store), 2, sampler=sampler, seed=7)
         return {
-            "start": problem.kept(made.x_init),
-            "sigmas": np.array(made.sigmas),
-            "images": problem.kept(made.images),
-            "trajectory": np.stack([problem.kept(step) for step in made.trajectory]),
+            "start": problem.sketch(result.x_init),
+            "sigmas": np.array(result.sigmas),
+            "images": problem.sketch(result.images),
+            "trajectory": np.stack([problem.sketch(step) for step in result.trajectory]),
         }
 
     return run
@@ -179,7 +179,7 @@ def _pca(store):
     return golddiff.PCA(store, 0.03)
 
 
-def _few(store):
+def _kamb(store):
     return golddiff.Kamb(store, 3, "zeros")
 
 
@@ -189,7 +189,7 @@ SAMPLED = {
     "sample optimal ddim": _sampled(golddiff.Optimal, "ddim"),
 }
 
-# Of both data sets.
+# Cases of both data sets.
 SHARED = {
     "optimal": _method("optimal"),
     "wiener": _method("wiener"),
@@ -201,7 +201,7 @@ SHARED = {
     "golddiff-pca text": _method("golddiff-pca", variant="text"),
     "golddiff-pca wss": _method("golddiff-pca", weighting="wss"),
     "kamb none": _method("kamb", patch_size=5, boundary="none"),
-    "one gaussian": _made(lambda store: golddiff.GaussianMixture(store, 1, shrinkage=0)),
+    "one gaussian": _built(lambda store: golddiff.GaussianMixture(store, 1, shrinkage=0)),
     "tiles": _tiles,
     "certified text": _certified(golddiff.PaperSchedule),
     "certified released": _certified(lambda: golddiff.PaperSchedule(variant="released")),
@@ -224,9 +224,9 @@ CASES = {
         "kamb zeros": _method("kamb", patch_size=3),
         "kamb circular": _method("kamb", patch_size=3, boundary="circular"),
         "kamb measured": _method("kamb"),
-        "mixture": _made(golddiff.GaussianMixture),
-        "patches": _made(golddiff.PatchMixture),
-        "attribution kamb zeros": _attribution(_few),
+        "mixture": _built(golddiff.GaussianMixture),
+        "patches": _built(golddiff.PatchMixture),
+        "attribution kamb zeros": _attribution(_kamb),
     },
     "cifar10": SHARED
     | {
@@ -238,7 +238,7 @@ CASES = {
     },
 }
 
-# What is held to the full scan of a method, within what it promises.
+# Adaptive methods with the full scan that they must match within their tolerance.
 ADAPTIVE = {
     "digits": {
         "adaptive-optimal": ("optimal", _method("adaptive-optimal", tol=TOLERANCE)),

@@ -1,22 +1,22 @@
-"""What the frozen outputs call, in one place: names that may move, and how a method is made."""
+"""The names of the package that the frozen outputs use, in one place, as they may move."""
 
 import golddiff
 
 
 def method(name, store, seed=0, **settings):
-    """A denoiser by its name on the command line, with what differs from its settings."""
+    """A denoiser by its name on the command line; ``settings`` replace its defaults."""
     from golddiff.estimators.registry import MethodSettings, create
 
     return create(name, store, MethodSettings(**settings), seed)
 
 
 def tiled(base, side, tiles, images):
-    """``base``, each of so many tiles over random images of its own: no schedule's supports."""
+    """``base`` with a separate random support for each tile, in place of a schedule's."""
     import numpy as np
 
     from golddiff.support import Support, TiledSupport
 
-    class Tiles:
+    class RandomTiles:
         def budgets(self, sigma, n):
             return n, images
 
@@ -24,14 +24,14 @@ def tiled(base, side, tiles, images):
             rows = store.everything(label).rows
             generator = np.random.default_rng(seed)
             drawn = [np.sort(generator.choice(rows, images, replace=False)) for _ in range(tiles)]
-            made = [Support(part, generator.uniform(0, 1, images)) for part in drawn]
-            return [TiledSupport(side, made)] * len(x)
+            tile_supports = [Support(chosen, generator.uniform(0, 1, images)) for chosen in drawn]
+            return [TiledSupport(side, tile_supports)] * len(x)
 
-    return golddiff.GoldDiff(base, Tiles())
+    return golddiff.GoldDiff(base, RandomTiles())
 
 
 def levels():
-    """The ten noise levels of DDIM, as the paper runs it."""
+    """The ten DDIM noise levels of the paper."""
     from golddiff.noise import ddim_sigmas
 
     return ddim_sigmas(10)

@@ -1,4 +1,4 @@
-"""The index holds what it says of every image, and is never wrong after a mishap."""
+"""The index holds every image's coordinates; interrupted builds and damaged files are refused."""
 
 import json
 import os
@@ -19,15 +19,15 @@ from golddiff.supports.index import indexing as build
 from golddiff.system.errors import StoreError
 
 
-def test_what_is_kept_is_what_blocks_see_of_every_image(indexed):
-    kept, lengths = indexed.blocks.kept(indexed.store.values(np.arange(indexed.store.n)))
-    # A product of more images at once may round a number that lies between two the other way.
-    assert np.abs(indexed.numbers.astype(int) - kept).max() <= 1
-    assert (indexed.numbers != kept).mean() < 1e-4
+def test_the_index_holds_the_coordinates_of_every_image(indexed):
+    expected, lengths = indexed.blocks.kept(indexed.store.values(np.arange(indexed.store.n)))
+    # The matrix product of a larger batch may round a value near a half differently.
+    assert np.abs(indexed.numbers.astype(int) - expected).max() <= 1
+    assert (indexed.numbers != expected).mean() < 1e-4
     assert np.allclose(indexed.lengths, lengths, atol=1e-2)
 
 
-def test_two_builds_are_the_same(make_store, smooth_images, monkeypatch):
+def test_the_index_does_not_depend_on_the_size_of_a_piece(make_store, smooth_images, monkeypatch):
     images = smooth_images(600, (1, 12, 12))
     first = Index.build(make_store(images))
     monkeypatch.setattr(build, "PIECE", 4 * 144 * 50)
@@ -36,20 +36,20 @@ def test_two_builds_are_the_same(make_store, smooth_images, monkeypatch):
     assert (first.numbers != second.numbers).mean() < 1e-4
 
 
-def test_who_may_read_one_file_may_read_all(make_store, smooth_images):
+def test_all_files_of_an_indexed_store_have_the_same_permissions(make_store, smooth_images):
     index = Index.build(make_store(smooth_images(60, (1, 12, 12))))
     files = [path for path in index.store.path.rglob("*") if path.is_file()]
     assert len({path.stat().st_mode for path in files}) == 1
 
 
 @pytest.mark.parametrize("n", [1, 2, 300])
-def test_few_images_and_equal_images(make_store, n):
+def test_equal_images_have_equal_finite_coordinates(make_store, n):
     index = Index.build(make_store(torch.full((n, 3, 20, 20), 77, dtype=torch.uint8)))
     assert np.isfinite(index.blocks.basis).all()
     assert (index.numbers == index.numbers[0]).all()
 
 
-def test_float_points(make_store):
+def test_float_points_can_be_indexed(make_store):
     points = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
     assert Index.build(make_store(points)).numbers.shape == (500, 2)
 
@@ -70,7 +70,7 @@ def test_an_interrupted_build_leaves_nothing_behind(make_store, smooth_images, m
         Index.open(store)
 
 
-def test_a_killed_build_leaves_no_index_and_the_next_is_whole(make_store, smooth_images):
+def test_a_killed_build_leaves_no_index_and_the_next_one_succeeds(make_store, smooth_images):
     store = make_store(smooth_images(2000, (1, 12, 12)))
     code = f"""
         import os, signal
@@ -91,7 +91,7 @@ def test_a_killed_build_leaves_no_index_and_the_next_is_whole(make_store, smooth
 
 @pytest.fixture
 def copy(indexed, tmp_path):
-    """The indexed store again, to be damaged."""
+    """A copy of the indexed store, which a test may damage."""
     shutil.copytree(indexed.store.path, tmp_path / "copy")
     return ImageStore.open(tmp_path / "copy")
 
@@ -126,27 +126,28 @@ def test_damaged_files_are_refused(copy, name):
         {"files": 3},
     ],
 )
-def test_other_manifests_are_refused(copy, change):
+def test_invalid_manifests_are_refused(copy, change):
     path = copy.path / "index" / "index.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(StoreError, match="index"):
         Index.open(copy)
 
 
-def test_blocks_of_large_images_are_fitted_to_fewer(make_store, smooth_images, monkeypatch):
-    store, fitted, seen = make_store(smooth_images(60, (1, 20, 20))), build.blocks.fitted, []
+def test_the_sample_for_fitting_blocks_is_limited_in_bytes(make_store, smooth_images, monkeypatch):
+    store = make_store(smooth_images(60, (1, 20, 20)))
+    fitted, sample_sizes = build.blocks.fitted, []
 
     def counted(shape, sample):
-        seen.append(len(sample))
+        sample_sizes.append(len(sample))
         return fitted(shape, sample)
 
     monkeypatch.setattr(build, "SAMPLE_BYTES", 12 * 400 * 25)
     monkeypatch.setattr(build.blocks, "fitted", counted)
     Index.build(store).verify()
-    assert seen == [25]
+    assert sample_sizes == [25]
 
 
-def test_one_build_at_a_time(make_store, smooth_images):
+def test_a_second_build_at_the_same_time_is_refused(make_store, smooth_images):
     store = make_store(smooth_images(100, (1, 8, 8)))
 
     def second(what, done, total):
@@ -157,14 +158,14 @@ def test_one_build_at_a_time(make_store, smooth_images):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written(make_store, smooth_images):
+def test_a_read_only_folder_is_an_error(make_store, smooth_images):
     store = make_store(smooth_images(100, (1, 8, 8)))
     store.path.chmod(0o555)
     with pytest.raises(StoreError, match="index: cannot write"):
         Index.build(store)
 
 
-def test_a_file_of_another_size_that_the_manifest_agrees_with_is_refused(copy):
+def test_a_file_of_wrong_size_is_refused_even_if_the_manifest_agrees(copy):
     path, manifest = copy.path / "index" / "lengths.bin", copy.path / "index" / "index.json"
     path.write_bytes(path.read_bytes()[:-8])
     body = json.loads(manifest.read_text())
@@ -177,7 +178,7 @@ def test_a_file_of_another_size_that_the_manifest_agrees_with_is_refused(copy):
 @pytest.mark.parametrize(
     ("name", "after"), [("file_record", 0), ("file_record", 1), ("file_record", 2), ("save", 0)]
 )
-def test_stopped_among_its_last_steps_it_is_built_rightly_again(
+def test_a_build_stopped_in_its_last_steps_can_be_repeated(
     make_store, smooth_images, monkeypatch, name, after
 ):
     store = make_store(smooth_images(60, (1, 20, 20)))
@@ -185,12 +186,12 @@ def test_stopped_among_its_last_steps_it_is_built_rightly_again(
     shutil.rmtree(store.path / "index")
     step, steps = getattr(build, name), 0
 
-    def stopped(*given):
+    def stopped(*arguments):
         nonlocal steps
         steps += 1
         if steps > after:
             raise KeyboardInterrupt
-        return step(*given)
+        return step(*arguments)
 
     monkeypatch.setattr(build, name, stopped)
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Distances of bytes are those of float64, whatever the widths, and no sum overflows."""
+"""Distances of bytes agree with float64 at any width, and no sum overflows."""
 
 import numpy as np
 import pytest
@@ -16,12 +16,12 @@ def distances(flat, unit, rows, queries):
 
 
 def exact(flat, unit, rows, values):
-    kept = (flat[rows].astype(np.float64) - MIDDLE) * unit
-    return ((values[:, None] - kept) ** 2).sum(axis=2)
+    decoded = (flat[rows].astype(np.float64) - MIDDLE) * unit
+    return ((values[:, None] - decoded) ** 2).sum(axis=2)
 
 
 @given(st.integers(1, 100), st.integers(1, 9), st.integers(1, 70), st.floats(1e-3, 1e3), st.data())
-def test_distances_are_those_of_float64(width, count, images, size, data):
+def test_distances_agree_with_float64(width, count, images, size, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     flat = rng.integers(0, 256, (images, width), dtype=np.uint8)
     queries = QuantizedQueries.of((size * rng.standard_normal((count, width))).astype(np.float32))
@@ -39,14 +39,14 @@ def test_a_query_is_rounded_by_half_a_unit_at_most(width, size):
     assert (queries.units * min(2**15 - 1, 2**24 / width - 2) <= largest * (1 + 1e-9)).all()
 
 
-def test_a_query_of_zeros_stays_one():
+def test_a_query_of_zeros_is_exact():
     assert (QuantizedQueries.of(np.zeros((1, 5), np.float32)).values == 0).all()
 
 
 @pytest.mark.parametrize("width", [600, 70_000, 200_000])
 @pytest.mark.parametrize("byte", [0, 255])
 def test_no_sum_overflows(width, byte):
-    """Bytes furthest from the middle, and numbers that are all the largest."""
+    """With bytes furthest from the middle and queries at their largest number."""
     flat = np.full((1, width), byte, np.uint8)
     queries = QuantizedQueries.of(np.stack([np.full(width, sign, np.float32) for sign in (-1, 1)]))
     rows = np.zeros(1, np.int64)

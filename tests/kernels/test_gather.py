@@ -8,7 +8,7 @@ from golddiff.kernels.lanes import LANES
 
 
 @given(st.integers(1, 200), st.data())
-def test_runs_cover_what_is_wanted_by_runs_of_neighbours(d, data):
+def test_runs_cover_the_wanted_columns_with_neighbouring_ones(d, data):
     wanted = np.array(sorted(data.draw(st.sets(st.integers(0, d - 1), min_size=1))))
     columns = runs(wanted, d)
     assert set(wanted) <= set(columns)
@@ -22,19 +22,17 @@ def test_runs_cover_what_is_wanted_by_runs_of_neighbours(d, data):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("d", [1, 15, 16, 17, 100])
-def test_a_block_is_the_transpose_of_its_rows(dtype, d):
+def test_a_block_is_the_transpose_of_its_rows_and_missing_rows_are_absent(dtype, d):
     generator = np.random.default_rng(0)
     flat = generator.integers(0, 256, (300, d)).astype(dtype)
     rows = generator.integers(0, 300, BLOCK + 7)
     columns = runs(np.unique(generator.integers(0, d, 1 + d // 3)), d)
     out = np.empty(len(columns) * BLOCK, dtype)
-    for first in (0, BLOCK):  # a whole block, and one that ends after seven rows
+    for first in (0, BLOCK):  # a full block, and one of seven rows
         gather(flat, rows, first, columns, out)
-        there = rows[np.minimum(np.arange(first, first + BLOCK), len(rows) - 1)]
-        assert np.array_equal(out.reshape(-1, BLOCK), flat[there][:, columns].T)
-    weights, found = (
-        generator.normal(size=BLOCK + 7).astype(np.float32),
-        np.empty(BLOCK, np.float32),
-    )
-    gather_weights(weights, BLOCK, found)
-    assert np.array_equal(found, np.append(weights[BLOCK:], np.full(BLOCK - 7, ABSENT)))
+        block_rows = rows[np.minimum(np.arange(first, first + BLOCK), len(rows) - 1)]
+        assert np.array_equal(out.reshape(-1, BLOCK), flat[block_rows][:, columns].T)
+    weights = generator.normal(size=BLOCK + 7).astype(np.float32)
+    gathered = np.empty(BLOCK, np.float32)
+    gather_weights(weights, BLOCK, gathered)
+    assert np.array_equal(gathered, np.append(weights[BLOCK:], np.full(BLOCK - 7, ABSENT)))

@@ -48,7 +48,7 @@ def test_exp_is_within_2e_7_of_float64():
     assert np.abs(t / expected - 1).max() < 2e-7
 
 
-def test_exp_of_zero_is_one_and_of_minus_infinity_nothing_to_speak_of():
+def test_exp_of_zero_is_one_and_of_very_negative_numbers_below_2e_38():
     t = np.array([0, -0.0, -87, -88, -1e10, -1e38, -np.inf, 1] * 2, np.float32)
     exp_of_all(t)
     assert (t[:2] == 1).all()
@@ -56,7 +56,7 @@ def test_exp_of_zero_is_one_and_of_minus_infinity_nothing_to_speak_of():
     assert (t >= 0).all()
 
 
-def test_arithmetic_is_lane_by_lane():
+def test_arithmetic_is_elementwise():
     a = np.random.default_rng(0).normal(size=2 * LANES).astype(np.float32)
     b = np.zeros(5 * LANES, np.float32)
     arithmetic(a, b)
@@ -65,10 +65,10 @@ def test_arithmetic_is_lane_by_lane():
     assert np.array_equal(b, np.concatenate(expected))
 
 
-@pytest.mark.parametrize("where", range(LANES))
-def test_largest_lane_is_found_wherever_it_is(where):
+@pytest.mark.parametrize("lane", range(LANES))
+def test_largest_and_any_above_find_any_lane(lane):
     a = np.full(LANES, -3, np.float32)
-    a[where] = -1
+    a[lane] = -1
     assert comparisons(a, np.float32(-2)) == (-1, True)
     assert comparisons(a, np.float32(-1)) == (-1, False)
     assert comparisons(a, np.float32(-0.5)) == (-1, False)
@@ -86,7 +86,7 @@ def test_box_sum_is_the_sum_of_the_window(window, step):
     assert (out[[0, 1, -2, -1]] == -1).all()
 
 
-def test_box_sums_of_small_numbers_survive_large_neighbours():
+def test_box_sums_of_small_numbers_are_exact_beside_large_ones():
     a = np.zeros((40, LANES), np.float32)
     a[:20], a[20:] = 1e6, 1e-6
     out = np.zeros((34, LANES), np.float32)
@@ -95,8 +95,8 @@ def test_box_sums_of_small_numbers_survive_large_neighbours():
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 1000])
-def test_empty_numbers_begin_at_a_line_of_memory(count):
-    for make in (empty_numbers, empty_numbers.py_func):
-        made = make(count)
-        assert made.shape == (count,)
-        assert made.ctypes.data % LINE == 0 or count == 0
+def test_empty_numbers_are_aligned_to_cache_lines(count):
+    for allocate in (empty_numbers, empty_numbers.py_func):
+        numbers = allocate(count)
+        assert numbers.shape == (count,)
+        assert numbers.ctypes.data % LINE == 0 or count == 0

@@ -10,16 +10,16 @@ def first_by_sorting(numbers, k):
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([1, 3, 100]), st.integers(0, 99))
-def test_the_lowest_are_those_that_a_stable_sort_puts_first(n, k, values, seed):
+def test_the_lowest_are_the_first_of_a_stable_sort(n, k, values, seed):
     generator = np.random.default_rng(seed)
     ties = generator.integers(0, values, n).astype(np.float32)
     for numbers in (ties, generator.standard_normal(n).astype(np.float32)):
         assert np.array_equal(lowest(numbers, k), first_by_sorting(numbers, min(k, n)))
 
 
-def test_a_sample_that_misleads_costs_time_and_not_the_answer():
+def test_the_lowest_are_exact_though_the_sample_misleads():
     numbers = np.ones(4096, np.float32)
-    numbers[::16] = 0  # all that is sampled, and nothing else, is low
+    numbers[::16] = 0  # exactly the sampled numbers are low
     assert np.array_equal(lowest(numbers, 300), first_by_sorting(numbers, 300))
     assert np.array_equal(lowest(1 - numbers, 300), first_by_sorting(1 - numbers, 300))
 
@@ -31,6 +31,6 @@ def test_infinities_come_last():
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([1, 3, 100]), st.integers(0, 99))
-def test_in_order_they_are_what_a_stable_sort_begins_with(n, k, values, seed):
+def test_lowest_first_has_the_order_of_a_stable_sort(n, k, values, seed):
     numbers = np.random.default_rng(seed).integers(0, values, n).astype(np.float32)
     assert np.array_equal(lowest_first(numbers, k), np.argsort(numbers, kind="stable")[:k])

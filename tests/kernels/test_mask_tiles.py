@@ -1,4 +1,4 @@
-"""A tree cut into tiles weighs as the whole tree does."""
+"""A mask tree cut into tiles gives the same posterior as the whole tree."""
 
 import numpy as np
 from hypothesis import given
@@ -17,32 +17,30 @@ SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 13), st.integers(1, 13))
 def random_mask(shape, density, seed):
     d = int(np.prod(shape))
     mask = np.random.default_rng(seed).random((d, d)) < density
-    # Neighbours that share inputs, as real masks do: otherwise no tile would hold anything.
+    # Neighbouring outputs share inputs, as in real masks; otherwise tiles would be empty.
     mask |= np.roll(mask, 1, axis=1) | np.roll(mask, shape[2], axis=1)
     mask[np.arange(d), np.arange(d)] = True
     return mask
 
 
 @given(SHAPES, SIDES, st.floats(0, 0.9), st.integers(0, 99))
-def test_tiles_over_one_support_are_the_whole_posterior(shape, side, density, seed):
+def test_tiles_over_one_support_give_the_posterior_of_the_whole_tree(shape, side, density, seed):
     generator = np.random.default_rng(seed)
     d = int(np.prod(shape))
     mask = random_mask(shape, density, seed)
     tree = mask_tree(mask, shape)
     flat = generator.integers(0, 256, (90, d)).astype(np.uint8)
     rows, x = np.arange(3, 80), generator.standard_normal((2, d)).astype(np.float32)
-    given_ = (Stored(flat, 1 / 127.5, -1.0), Support(rows), x, 1.5)
-    whole = masked_posterior(*given_, tree)
+    arguments = (Stored(flat, 1 / 127.5, -1.0), Support(rows), x, 1.5)
+    whole = masked_posterior(*arguments, tree)
     sums = Sums.empty(2, d)
     for tile in cut(tree, shape, side):
-        add_resident(*given_, tile, sums)
+        add_resident(*arguments, tile, sums)
     assert np.abs(sums.posterior().mean() - whole.mean()).max() < 1e-5
 
 
 @given(SHAPES, SIDES, st.floats(0, 0.9), st.integers(0, 99))
-def test_tiles_hold_each_output_once_and_their_masks_average_as_the_mask_does(
-    shape, side, density, seed
-):
+def test_tiles_hold_each_output_once_and_mean_masks_are_exact(shape, side, density, seed):
     mask = random_mask(shape, density, seed)
     d = len(mask)
     tree = mask_tree(mask, shape)

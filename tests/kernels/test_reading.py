@@ -1,4 +1,4 @@
-"""Pieces of a file, against slices of its bytes."""
+"""``read_pieces``, against slices of the file's bytes."""
 
 import errno
 
@@ -21,18 +21,18 @@ def file(tmp_path_factory):
 
 
 @given(st.lists(st.tuples(st.integers(0, SIZE), st.integers(0, 300)), max_size=30))
-def test_pieces_are_the_file_s_bytes_one_after_the_other(file, pieces):
-    pieces = [(place, min(length, SIZE - place)) for place, length in pieces]
+def test_pieces_are_concatenated_in_order(file, pieces):
+    pieces = [(offset, min(length, SIZE - offset)) for offset, length in pieces]
     file.seek(0)
     whole = file.read()
-    expected = b"".join(whole[place : place + length] for place, length in pieces)
-    places, lengths = np.array(pieces, np.int64).reshape(-1, 2).T
+    expected = b"".join(whole[offset : offset + length] for offset, length in pieces)
+    offsets, lengths = np.array(pieces, np.int64).reshape(-1, 2).T
     out = np.empty(len(expected), np.uint8)
-    read_pieces(file.fileno(), np.ascontiguousarray(places), np.ascontiguousarray(lengths), out)
+    read_pieces(file.fileno(), np.ascontiguousarray(offsets), np.ascontiguousarray(lengths), out)
     assert out.tobytes() == expected
 
 
-def test_numbers_of_any_type_and_shape(file):
+def test_pieces_fill_an_array_of_another_dtype_and_shape(file):
     out = np.empty((2, 3), np.int16)
     read_pieces(file.fileno(), np.array([6, 0]), np.array([6, 6]), out)
     file.seek(0)
@@ -40,7 +40,7 @@ def test_numbers_of_any_type_and_shape(file):
     assert np.array_equal(out, [first[3:], first[:3]])
 
 
-def test_a_file_that_ends_too_soon(file):
+def test_a_piece_beyond_the_end_of_the_file_is_an_error(file):
     with pytest.raises(OSError, match="ends too soon") as error:
         read_pieces(
             file.fileno(), np.array([0, SIZE - 5]), np.array([4, 6]), np.empty(10, np.uint8)
@@ -48,6 +48,6 @@ def test_a_file_that_ends_too_soon(file):
     assert error.value.errno == errno.EIO
 
 
-def test_a_descriptor_that_is_none():
+def test_an_invalid_file_descriptor_is_an_error():
     with pytest.raises(OSError, match=r"\S"):
         read_pieces(1_000_000, np.array([0]), np.array([4]), np.empty(4, np.uint8))

@@ -1,4 +1,4 @@
-"""Miniature checkouts: the names of the peers' code, and the dense equations behind them."""
+"""Miniature checkouts of peers: the names of their code, over dense equations."""
 
 MASK = """
 import torch
@@ -32,7 +32,7 @@ import methods.baseline_unet
     + '''
 
 class OursDenoiser:
-    """Over the k_max nearest images."""
+    """The posterior mean over the k_max nearest images."""
 
     def __init__(self, dataset, device, num_steps, params=None):
         self.threshold, self.k = params["mask_threshold"], params["k_max"]
@@ -62,7 +62,7 @@ def load_wiener_filter(path, device):
 
 
 class PCALocalityDenoiser:
-    """Batch by batch, every batch with the same weight."""
+    """The plain average of the means of batches."""
 
     def __init__(self, dataset, device, num_steps, params=None):
         self.threshold = params["mask_threshold"]
@@ -92,7 +92,7 @@ import torch
 
 
 class LocalEquivBordersScoreModule(nn.Module):
-    """The local score: every position against the same one, patches cut at the border."""
+    """The local score: a position against itself only, with patches cut at the border."""
 
     def __init__(self, dataset, kernel_size, batch_size, image_size, channels, schedule):
         super().__init__()
@@ -119,7 +119,7 @@ from torch import nn
 
 
 class PSPCSquareDenoiser(nn.Module):
-    """The mean of E[x0 | patch] over the squares that hold a pixel."""
+    """The mean of E[x0 | patch] over the squares that cover a pixel."""
 
     def __init__(self, dataset, patch_sizes):
         super().__init__()
@@ -130,12 +130,12 @@ class PSPCSquareDenoiser(nn.Module):
         sums, counts = torch.zeros_like(z), torch.zeros_like(z)
         for y in range(side - p + 1):
             for x in range(side - p + 1):
-                here = (..., slice(y, y + p), slice(x, x + p))
-                patches = self.images[here]
-                near = (z[here][:, None] - patches).square().sum((2, 3, 4))
+                window = (..., slice(y, y + p), slice(x, x + p))
+                patches = self.images[window]
+                near = (z[window][:, None] - patches).square().sum((2, 3, 4))
                 weights = torch.softmax(-near / (2 * t[:, None] ** 2), 1)
-                sums[here] += torch.einsum("bn,nchw->bchw", weights, patches)
-                counts[here] += 1
+                sums[window] += torch.einsum("bn,nchw->bchw", weights, patches)
+                counts[window] += 1
         return sums / counts
 '''
 

@@ -1,4 +1,4 @@
-"""Tiny data sets with stand-in networks, under the names of the paper's."""
+"""Tiny data sets and stand-in networks, under the names of the paper's data sets."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ NAMES = ("mnist", "cifar10", "imagenet64-100")
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory, smooth_images):
-    """Folders of stores and weights by name, and the function that loads the networks."""
+    """The root folder, the stores' paths by name, and the function that loads the networks."""
     root = tmp_path_factory.mktemp("tiny")
     stores, loaders = {}, {}
     for i, name in enumerate(NAMES):
@@ -25,8 +25,8 @@ def tiny(tmp_path_factory, smooth_images):
 
 
 @pytest.fixture(scope="session")
-def given_all(tiny):
-    """Every data set with an oracle of every kind, as command-line arguments."""
+def all_data_and_oracles(tiny):
+    """Command-line arguments with every data set and an oracle of every kind."""
     root, stores, _ = tiny
     arguments = []
     for name, path in stores.items():
@@ -37,7 +37,7 @@ def given_all(tiny):
 
 
 @pytest.fixture(scope="session")
-def all_pages(tiny, given_all, tmp_path_factory):
+def all_pages(tiny, all_data_and_oracles, tmp_path_factory):
     """The folder of ``golddiff reproduce all --quick``, run once."""
     from golddiff.cli import run
 
@@ -47,12 +47,12 @@ def all_pages(tiny, given_all, tmp_path_factory):
         patch.setattr(golddiff, "load_oracle", tiny[2], raising=False)
         threads = torch.get_num_threads()
         arguments = ["--quick", "--n", "2", "--kamb-images", "20", "--threads", "1"]
-        assert run(["reproduce", "all", *given_all, *arguments, "--out", str(out)]) == 0
+        assert run(["reproduce", "all", *all_data_and_oracles, *arguments, "--out", str(out)]) == 0
         torch.set_num_threads(threads)
     return out
 
 
 @pytest.fixture
-def loads(monkeypatch, tiny):
-    """The loader of the stand-in networks in place of the real one."""
+def stand_in_networks(monkeypatch, tiny):
+    """``golddiff.load_oracle`` loads the stand-in networks."""
     monkeypatch.setattr(golddiff, "load_oracle", tiny[2], raising=False)

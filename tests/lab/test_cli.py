@@ -16,7 +16,7 @@ from golddiff_lab.process import Process
 from golddiff_lab.running import RunningSide
 from golddiff_lab.sides import SideSpec
 from tests.lab.checkouts import write_checkout
-from tests.lab.here import Here
+from tests.lab.in_process import InProcess
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,10 @@ def store(make_store, smooth_images):
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(monkeypatch, tmp_path):
+def _empty_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("golddiff_lab.bench.step.measure", lambda: Rates(2, 1e11, 1e10))
-    monkeypatch.setattr("golddiff_lab.race.Process", Here)
+    monkeypatch.setattr("golddiff_lab.race.Process", InProcess)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def fails(fails):
     return lambda *arguments: fails("bench", *map(str, arguments))
 
 
-def test_a_race_prints_and_writes_every_side_at_every_level(store, tmp_path, capsys):
+def test_a_race_reports_every_side_at_every_level(store, tmp_path, capsys):
     peer = write_checkout("release", tmp_path / "peer")
     out = tmp_path / "race.json"
     arguments = ["bench", "step", str(store.path), "--method", "golddiff-pca,wiener", "--peer",
@@ -73,7 +73,7 @@ def test_a_race_prints_and_writes_every_side_at_every_level(store, tmp_path, cap
         assert math.isfinite(side["rmse"])
 
 
-def test_without_truth_there_is_no_error_and_part_of_a_store_will_do(store, tmp_path, capsys):
+def test_a_race_without_truth_on_part_of_a_store_has_no_errors(store, tmp_path, capsys):
     out = tmp_path / "race.json"
     arguments = ["step", str(store.path), "--method", "pca", "--no-truth", "--limit", "30",
                  "--levels", "1", "--repeats", "1", "--queries-from", "noised", "--json",
@@ -97,13 +97,13 @@ def test_kamb_is_raced_against_its_authors_code(store, tmp_path, capsys):
     ours, theirs = level["sides"]["kamb"], level["sides"]["kamb-ganguli"]
     assert ours["ratio"] == pytest.approx(theirs["seconds"] / ours["seconds"])
     assert ours["rmse"] < 1e-5
-    # The miniature compares every position with itself only, which Kamb's machine does not.
+    # The miniature compares a position with itself only; boundary "zeros" with many.
     assert theirs["rmse"] > 1e-3
 
 
 @pytest.fixture
 def no_work(monkeypatch):
-    """Measuring, sampling or scanning fails."""
+    """Any measuring, sampling or scanning fails."""
     for name in ("measure", "queries", "full_scans", "started"):
         monkeypatch.setattr(f"golddiff_lab.bench.step.{name}", None)
 
@@ -135,7 +135,7 @@ def no_work(monkeypatch):
     ],
 )
 @pytest.mark.usefixtures("no_work")
-def test_bad_arguments_are_one_line(arguments, message, store, fails):
+def test_bad_arguments_give_one_line(arguments, message, store, fails):
     assert message in fails("step", store.path, *arguments)
 
 
@@ -150,14 +150,14 @@ def test_bad_arguments_are_one_line(arguments, message, store, fails):
     ],
 )
 @pytest.mark.usefixtures("no_work")
-def test_what_a_peer_cannot_do_is_told_before_any_work(
+def test_settings_that_a_peer_lacks_are_refused_before_any_work(
     name, arguments, message, store, fails, tmp_path
 ):
     peer = write_checkout(name, tmp_path / "peer")
     assert message in fails("step", store.path, "--peer", peer, *arguments)
 
 
-def test_three_digits_of_a_level_are_enough():
+def test_levels_typed_with_three_digits_are_those_of_the_run():
     steps = ddim_sigmas(10)
     typed = ",".join(f"{sigma:.3g}" for sigma in steps)
     assert StepJob("", levels=tuple(map(float, typed.split(",")))).sigmas == steps
@@ -165,14 +165,14 @@ def test_three_digits_of_a_level_are_enough():
     assert StepJob("", levels=(1.0, 3.0, 1.0)).sigmas == [1.0, 3.0]
 
 
-def test_a_missing_store_is_one_line(fails, tmp_path):
+def test_a_missing_store_gives_one_line(fails, tmp_path):
     assert "does not exist" in fails("step", tmp_path / "none")
 
 
-# Sides in processes of their own
+# Sides in separate processes
 
 
-def test_a_peer_that_fails_is_an_error_with_its_name(store, tmp_path):
+def test_a_side_that_fails_raises_an_error_with_its_name(store, tmp_path):
     peer = write_checkout("release", tmp_path / "peer")
     file = Path(peer) / "methods" / "ours.py"
     file.write_text(file.read_text() + "\n\nraise LookupError('their own fault')\n")
@@ -190,7 +190,7 @@ def test_a_peer_that_fails_is_an_error_with_its_name(store, tmp_path):
         pass
 
 
-def test_a_method_in_a_process_of_its_own(store):
+def test_a_method_runs_in_a_separate_process(store):
     spec = SideSpec("wiener", store.path)
     x = store.images([0, 1])
     before = os.environ.get("OMP_NUM_THREADS")

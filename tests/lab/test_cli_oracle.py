@@ -16,11 +16,11 @@ SMALL = ("--channels", "32", "--multipliers", "1,1", "--blocks", "1", "--batch",
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch, tmp_path):
+def _temporary_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def test_train_export_and_info(tmp_path, capsys):
+def test_train_export_and_info_work_together(tmp_path, capsys):
     train = ("oracle", "train", "--data", "digits", "--out", "run", "--conditional", *SMALL)
     assert run((*train, "--steps", "26", "--threads", "1")) == 0
     assert "run: 26 steps in" in capsys.readouterr().out
@@ -30,16 +30,16 @@ def test_train_export_and_info(tmp_path, capsys):
     sizes = [(tmp_path / p).stat().st_size for p in ("run/model.safetensors", "small.safetensors")]
     assert sizes[1] < 0.6 * sizes[0]
     assert run(("oracle", "info", "small.safetensors", "--json", "info.json")) == 0
-    told = json.loads((tmp_path / "info.json").read_text())
-    assert told["shape"] == [1, 8, 8]
-    assert told["num_classes"] == 10
-    assert told["bytes"] == sizes[1]
-    assert told["training"]["steps"] == 26
+    info = json.loads((tmp_path / "info.json").read_text())
+    assert info["shape"] == [1, 8, 8]
+    assert info["num_classes"] == 10
+    assert info["bytes"] == sizes[1]
+    assert info["training"]["steps"] == 26
     command = (
         "golddiff oracle train --data digits --out run --channels 32 --multipliers 1,1 --blocks 1 "
         "--conditional --steps 26 --batch 4 --threads 1"
     )
-    assert told["training"]["command"] == command
+    assert info["training"]["command"] == command
     out = capsys.readouterr().out
     assert "images: 8 x 8 grey, 10 classes; noise levels 0.01 to 157.4" in out
     assert f"command: {command}" in out
@@ -51,7 +51,7 @@ def test_train_export_and_info(tmp_path, capsys):
     assert "run: 27 steps in" in capsys.readouterr().out
 
 
-def test_command_of_gives_the_settings_back():
+def test_command_of_writes_the_settings_as_options():
     settings = TrainSettings(minutes=1.5, flip=True, learning_rate=5e-4, seed=3, label_dropout=0.5)
     command = command_of("my data", "out", settings, None)
     assert command == (
@@ -60,7 +60,7 @@ def test_command_of_gives_the_settings_back():
     )
 
 
-def test_a_polite_kill_saves_the_run(tmp_path):
+def test_sigterm_saves_the_run(tmp_path):
     program = [sys.executable, "-c", "from golddiff.cli import main; main()"]
     arguments = ["oracle", "train", "--data", "digits", "--out", "run", *SMALL, "--threads", "1"]
     process = subprocess.Popen(
@@ -104,13 +104,13 @@ def test_a_polite_kill_saves_the_run(tmp_path):
         (("export", "none", "a.safetensors", "--dtype", "int8"), "dtype: got 'int8'"),
     ],
 )
-def test_bad_input_is_one_line(fails, arguments, message, monkeypatch):
+def test_bad_input_gives_one_line(fails, arguments, message, monkeypatch):
     monkeypatch.setattr("golddiff_lab.training.train.start", None)
-    (Path("file")).write_text("")
+    Path("file").write_text("")
     assert message in fails("oracle", *arguments)
 
 
-def test_commands_are_listed(capsys):
+def test_help_lists_the_commands(capsys):
     assert run(("oracle", "--help")) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in ("train", "info", "export"))

@@ -29,7 +29,7 @@ def figures(folder, name):
 
 
 @pytest.mark.parametrize("name", of_the_paper())
-def test_every_experiment_writes_a_page_its_figures_and_a_picture(name, all_pages):
+def test_every_experiment_writes_a_page_figures_and_a_picture(name, all_pages):
     text = page(all_pages, name)
     assert text.startswith(f"## {EXPERIMENTS[name].title}\n")
     assert "A trial run (`--quick`)" in text
@@ -40,7 +40,7 @@ def test_every_experiment_writes_a_page_its_figures_and_a_picture(name, all_page
     assert f"]({name}.png)" in text
 
 
-def test_the_papers_figures_stand_beside_ours(all_pages):
+def test_the_papers_numbers_are_printed_beside_ours(all_pages):
     lines = page(all_pages, "mnist").splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
     cells = next(cells for cells in rows if cells[0] == "GoldDiff")
@@ -51,14 +51,14 @@ def test_the_papers_figures_stand_beside_ours(all_pages):
     assert (ours["n"], ours["steps"], ours["seed"]) == (2, 3, 0)
 
 
-def test_the_paired_difference_stands_under_the_table(all_pages):
+def test_a_page_prints_the_paired_difference(all_pages):
     rows = {r["row"]: r["per_image"] for r in figures(all_pages, "mnist")["rows"]}
     difference = paired_difference(rows["GoldDiff"]["mse"], rows["PCA"]["mse"])
     expected = f"GoldDiff less PCA, image by image: MSE {difference.mean:+.4f} ("
     assert expected in page(all_pages, "mnist")
 
 
-def test_what_is_not_here_is_said_and_not_made_up(all_pages):
+def test_missing_data_and_checkpoints_are_reported_as_missing(all_pages):
     text = page(all_pages, "main")
     part = text[text.index("### CelebA-HQ") : text.index("### AFHQv2")]
     assert part.count("no data here") == 6
@@ -67,7 +67,7 @@ def test_what_is_not_here_is_said_and_not_made_up(all_pages):
     assert not any(r["column"].startswith("EDM-VE") for r in figures(all_pages, "edm")["rows"])
 
 
-def test_a_part_of_the_images_is_never_passed_off_as_all(all_pages):
+def test_rows_computed_on_some_of_the_images_state_how_many(all_pages):
     for name in ("main", "orthogonality"):
         rows = [r for r in figures(all_pages, name)["rows"] if r["method"].endswith("kamb")]
         assert rows
@@ -84,7 +84,7 @@ def test_the_authors_pairing_mixes_samplers_and_the_fair_one_does_not(all_pages)
     assert ("CIFAR-10, Heun on both sides", "heun", "heun") in pairs
 
 
-def test_imagenets_stand_in_stands_under_its_own_name(all_pages):
+def test_the_imagenet_subset_keeps_its_name_beside_no_paper_numbers(all_pages):
     rows = figures(all_pages, "imagenet")["rows"]
     assert {r["column"].partition(",")[0] for r in rows} == {"imagenet64-100 (100 classes)"}
     assert all(value is None for r in rows for value in r["paper"].values())
@@ -92,14 +92,14 @@ def test_imagenets_stand_in_stands_under_its_own_name(all_pages):
     assert conditional[0]["labels"] == [0, 1]
 
 
-def test_the_bound_of_theorem_1_held_every_time(all_pages):
+def test_the_bound_of_theorem_1_always_holds(all_pages):
     rows = figures(all_pages, "theorem1")["rows"]
     assert {r["data"] for r in rows} == {"digits", "mnist", "cifar10", "imagenet64-100"}
     assert all(r["violations"] == 0 and r["checked"] > 0 for r in rows)
     assert "broken 0 times." in page(all_pages, "theorem1")
 
 
-def test_the_errors_of_theorem_1_are_those_of_the_library(make_store, smooth_images):
+def test_errors_and_bounds_of_theorem_1_agree_with_float64(make_store, smooth_images):
     store = make_store(smooth_images(30, (1, 4, 4)))
     images = float64_images(store)
     x = images[3] + 0.7
@@ -123,18 +123,18 @@ def test_the_effective_number_falls_from_all_images_to_few(all_pages):
     assert row["whole"]["top1"][0] < row["whole"]["top1"][-1] <= 1 + 1e-9
 
 
-def test_larger_random_subsets_are_nearer_to_the_full_scan(all_pages):
+def test_a_larger_random_subset_is_nearer_to_the_full_scan(all_pages):
     (row,) = figures(all_pages, "weights")["rows"]
     assert row["sizes"] == [10, 30]
     assert row["single"][1][0] < row["single"][0][0]
 
 
-def test_a_random_subset_is_the_same_at_every_noise_level(make_store, smooth_images):
+def test_random_subsets_are_nested_and_the_same_at_every_noise_level(make_store, smooth_images):
     store = make_store(smooth_images(20, (1, 4, 4)))
     x = np.zeros((2, 16), np.float32)
     small, large = (RandomSubset(k).supports(store, x, 1.0, None, 0)[0].rows for k in (5, 12))
-    again = RandomSubset(5).supports(store, x, 0.01, None, 0)[1].rows
-    np.testing.assert_array_equal(small, again)
+    at_low_noise = RandomSubset(5).supports(store, x, 0.01, None, 0)[1].rows
+    np.testing.assert_array_equal(small, at_low_noise)
     assert set(small) < set(large)
     full = golddiff.GoldDiff(golddiff.Optimal(store), RandomSubset(99))
     noisy = store.images([0, 1]) + 0.1
@@ -142,13 +142,13 @@ def test_a_random_subset_is_the_same_at_every_noise_level(make_store, smooth_ima
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_pictures_survive_as_text(channels):
+def test_images_survive_packing_as_text(channels):
     levels = torch.randint(0, 256, (2, channels, 3, 4), generator=torch.Generator().manual_seed(0))
     images = levels / 127.5 - 1
     torch.testing.assert_close(unpacked(packed(images)), images)
 
 
-# The paper's figures, read again from its pages
+# The numbers in the paper's tables
 
 
 @pytest.mark.parametrize(
@@ -166,16 +166,16 @@ def test_pictures_survive_as_text(channels):
         (("tab:ablation", None, "GoldDiff + SS", "MSE"), None),
     ],
 )
-def test_the_papers_figures_are_as_printed(where, text):
+def test_the_papers_numbers_are_read_as_printed(where, text):
     assert paper_value(*where) == text
 
 
-def test_the_papers_speed_ups_follow_from_its_times():
+def test_the_papers_speed_up_on_afhq_follows_from_its_times():
     main = tables()["tab:main_results_1"]
     times = {g: (float(m["PCA"]["Time"]), float(m["GoldDiff"]["Time"])) for g, m in main.items()}
     assert times["AFHQ"][0] / times["AFHQ"][1] == pytest.approx(71.0, abs=0.1)
 
 
-def test_the_stand_in_is_a_denoiser():
+def test_the_stand_in_network_halves_x_at_sigma_1():
     x = torch.ones(2, 1, 2, 2)
     torch.testing.assert_close(Shrinking(0.0, (1, 2, 2))(x, 1.0), x / 2)

@@ -6,17 +6,12 @@ import torch
 
 from golddiff.system.memory import peak_resident
 from golddiff_lab import machine
-from golddiff_lab.machine import (
-    Rates,
-    measure,
-    memory,
-    watched_memory,
-)
+from golddiff_lab.machine import Rates, measure, memory, watched_memory
 from golddiff_lab.timing import CPU, Timed
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch):
+def _small_measurements(monkeypatch):
     monkeypatch.setattr(machine, "MATRIX_SIDE", 256)
     monkeypatch.setattr(machine, "COPIED", 1 << 20)
 
@@ -27,15 +22,15 @@ def test_rates_are_positive_and_finite():
     assert rates.threads == torch.get_num_threads()
 
 
-def test_a_rate_is_what_is_counted_over_the_time_of_the_fastest_run(monkeypatch):
+def test_a_rate_is_the_work_over_the_time_of_the_fastest_run(monkeypatch):
     clock = iter([0.5, 0.25, *[0.75] * (machine.RUNS - 2)] * 2)
     monkeypatch.setattr(machine, "timed", lambda work, device: Timed(next(clock), 0.0, None))
     rates = measure(CPU)
     assert rates.matrix == 2 * 256**3 / 0.25
-    assert rates.copy == 2 * (1 << 20) / 0.25  # both ways
+    assert rates.copy == 2 * (1 << 20) / 0.25  # read and written
 
 
-def test_of_two_measurements_the_higher_rates_are_kept():
+def test_best_of_keeps_the_higher_rate_of_each_kind():
     assert Rates(2, 1.0, 4.0).best_of(Rates(2, 3.0, 2.0)) == Rates(2, 3.0, 4.0)
 
 
@@ -46,11 +41,11 @@ def test_peak_memory_is_bytes_and_never_falls():
     assert peak_resident() >= before
 
 
-def test_a_block_s_peak_is_no_less_than_what_was_held():
+def test_the_watched_peak_includes_the_memory_in_use():
     with watched_memory() as peak:
-        held = np.ones(5_000_000)
-        inside = memory()
-    if not inside:
+        block = np.ones(5_000_000)
+        during = memory()
+    if not during:
         pytest.skip("no /proc/self/status")
-    assert inside["anonymous"] >= held.nbytes
-    assert peak["anonymous"] >= inside["anonymous"] - 1_000_000
+    assert during["anonymous"] >= block.nbytes
+    assert peak["anonymous"] >= during["anonymous"] - 1_000_000

@@ -21,13 +21,13 @@ def store(make_store, smooth_images):
     return make_store(smooth_images(40, (3, 8, 8)))
 
 
-def side(name, path, store, **settings):
+def make_side(name, path, store, **settings):
     spec = SideSpec(name, store.path, path, settings=MethodSettings(**settings))
     return PEERS[name].make(spec, store)
 
 
 def from_environment(name):
-    """$GOLDDIFF_PEER_RELEASE and so on: a real checkout."""
+    """The path of a real checkout, from $GOLDDIFF_PEER_RELEASE and so on."""
     path = os.environ.get("GOLDDIFF_PEER_" + name.upper().replace("-", "_"))
     if path is None:
         pytest.skip(f"needs a checkout of {PEERS[name].title}")
@@ -35,7 +35,7 @@ def from_environment(name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_checkout_is_known_by_its_content(name, tmp_path):
+def test_a_checkout_is_recognised_by_its_content(name, tmp_path):
     folder = write_checkout(name, tmp_path / "any name")
     assert recognise(str(folder)) == (name, folder.resolve())
 
@@ -45,7 +45,7 @@ def test_faiss_needs_no_checkout():
 
 
 @pytest.mark.parametrize("content", [None, "empty", "other"])
-def test_no_checkout_of_a_peer_is_an_error(content, tmp_path):
+def test_a_folder_without_a_peers_code_is_an_error(content, tmp_path):
     folder = tmp_path / "x"
     if content is not None:
         folder.mkdir()
@@ -63,8 +63,8 @@ def test_importing_a_checkout_leaves_no_trace(tmp_path):
     with imported(folder, "src.utils.idealscore", stubs) as module:
         assert module.__file__.startswith(str(folder))
     assert sys.path == path
-    ours = {n for n in set(sys.modules) - modules if n.startswith(("src", "torchvision"))}
-    assert not ours
+    leftover = {n for n in set(sys.modules) - modules if n.startswith(("src", "torchvision"))}
+    assert not leftover
 
 
 def test_two_checkouts_with_the_same_module_are_not_mixed_up(tmp_path):
@@ -91,38 +91,38 @@ def test_a_noise_level_between_two_timesteps_is_an_error():
 
 
 @pytest.mark.parametrize("name", ["release", "studio"])
-def test_where_the_maths_is_the_same_so_are_the_outputs(name, store, tmp_path, queries):
-    made = side(name, write_checkout(name, tmp_path / name), store)
-    check = made.check()
+def test_a_peer_agrees_with_us_on_the_same_maths(name, store, tmp_path, queries):
+    peer = make_side(name, write_checkout(name, tmp_path / name), store)
+    check = peer.check()
     for sigma in LEVELS:
         x = queries(store, sigma)
         assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=2e-4)
 
 
 @pytest.mark.parametrize("name", ["release", "studio"])
-def test_a_peer_is_given_the_same_threshold(name, store, tmp_path, queries):
+def test_a_peer_uses_our_mask_threshold(name, store, tmp_path, queries):
     path = write_checkout(name, tmp_path / name)
     x = queries(store, LEVELS[1])
-    a, b = (side(name, path, store, mask_threshold=t).check() for t in (0.01, 0.3))
+    a, b = (make_side(name, path, store, mask_threshold=t).check() for t in (0.01, 0.3))
     assert not a.theirs(x, LEVELS[1]).allclose(b.theirs(x, LEVELS[1]), atol=1e-3)
     assert b.theirs(x, LEVELS[1]).allclose(b.ours(x, LEVELS[1]), atol=2e-4)
 
 
-def test_the_studio_averages_batches_over_all_images(store, tmp_path, monkeypatch, queries):
+def test_the_studio_is_pca_with_wss_weighting(store, tmp_path, monkeypatch, queries):
     monkeypatch.setattr("golddiff_lab.peers.studio.BATCH", 4)
-    made = side("studio", write_checkout("studio", tmp_path / "x"), store)
+    peer = make_side("studio", write_checkout("studio", tmp_path / "x"), store)
     x = queries(store, LEVELS[1])
-    ours = golddiff.PCA(store, weighting="wss", batch_size=4)
-    assert made.step(x, LEVELS[1]).allclose(ours(x, LEVELS[1]), atol=2e-4)
+    wss = golddiff.PCA(store, weighting="wss", batch_size=4)
+    assert peer.step(x, LEVELS[1]).allclose(wss(x, LEVELS[1]), atol=2e-4)
 
 
-def test_kambs_code_is_read_as_a_denoiser(store, tmp_path, queries):
+def test_the_score_of_kambs_code_is_converted_to_a_denoiser(store, tmp_path, queries):
     path = write_checkout("kamb-ganguli", tmp_path / "x")
-    made = side("kamb-ganguli", path, store, patch_size=5)
+    peer = make_side("kamb-ganguli", path, store, patch_size=5)
     for sigma in (0.3, 2.0):
         x = queries(store, sigma)
         ours = golddiff.Kamb(store, 5, "none")(x, sigma)  # what the miniature computes
-        assert made.step(x, sigma).allclose(ours, atol=1e-4)
+        assert peer.step(x, sigma).allclose(ours, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -135,62 +135,62 @@ def test_kambs_code_is_read_as_a_denoiser(store, tmp_path, queries):
         ({"patch_size": 3, "boundary": "none"}, "boundary: got 'none'"),
     ],
 )
-def test_settings_that_kambs_code_does_not_have(settings, message, store, tmp_path):
+def test_settings_that_kambs_code_lacks_are_refused(settings, message, store, tmp_path):
     path = write_checkout("kamb-ganguli", tmp_path / "x")
     with pytest.raises(ArgumentError, match=message):
-        side("kamb-ganguli", path, store, **settings)
+        make_side("kamb-ganguli", path, store, **settings)
 
 
-def test_the_release_has_its_own_schedule_and_square_images(
+def test_the_release_refuses_variant_text_and_all_peers_wide_images(
     store, make_store, smooth_images, tmp_path
 ):
     path = write_checkout("release", tmp_path / "x")
     with pytest.raises(ArgumentError, match="variant"):
-        side("release", path, store, variant="text")
+        make_side("release", path, store, variant="text")
     wide = make_store(smooth_images(10, (1, 4, 8)))
     for name in FILES:
         with pytest.raises(ArgumentError, match=r"store: got shape \(1, 4, 8\)"):
-            side(name, path, wide, patch_size=3)
+            make_side(name, path, wide, patch_size=3)
 
 
 def test_faiss_averages_the_k_nearest(store, queries):
     pytest.importorskip("faiss")
-    made = side("faiss", None, store, k_min=4, k_max=12)
-    check = made.check()
+    peer = make_side("faiss", None, store, k_min=4, k_max=12)
+    check = peer.check()
     schedule = golddiff.PaperSchedule(k_min=4, k_max=12, variant="released")
     for sigma in LEVELS:
         x = queries(store, sigma)
         assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=1e-3)
         k = schedule.budgets(sigma, store.n)[1]
         distances = (x[:, None] - store.images()).double().square().sum((2, 3, 4))
-        near, rows = distances.topk(k, largest=False)
-        weights = torch.softmax(-near * precision(sigma), 1)
+        squares, rows = distances.topk(k, largest=False)
+        weights = torch.softmax(-squares * precision(sigma), 1)
         mean = torch.einsum("bk,bkcij->bcij", weights, store.images().double()[rows])
-        assert made.step(x, sigma).double().allclose(mean, atol=1e-3)
+        assert peer.step(x, sigma).double().allclose(mean, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["release", "studio"])
-def test_the_real_code_agrees(name, store, queries):
-    check = side(name, from_environment(name), store).check()
+def test_the_real_release_and_studio_agree(name, store, queries):
+    check = make_side(name, from_environment(name), store).check()
     for sigma in LEVELS:
         x = queries(store, sigma)
         assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=2e-3)
 
 
-def test_pspc_s_miniature_agrees_and_refuses_what_it_cannot_take(store, tmp_path, queries):
+def test_the_pspc_miniature_agrees_and_refuses_bad_patch_sizes(store, tmp_path, queries):
     path = write_checkout("pspc", tmp_path / "x")
     for size in (3, 20):
-        check = side("pspc", path, store, patch_size=size).check()
+        check = make_side("pspc", path, store, patch_size=size).check()
         x = queries(store, 1.0)
         assert check.theirs(x, 1.0).allclose(check.ours(x, 1.0), atol=1e-5)
     with pytest.raises(ArgumentError, match="patch_sizes: got 'x'"):
-        side("pspc", path, store, patch_size="x")
+        make_side("pspc", path, store, patch_size="x")
 
 
 def test_the_real_code_of_pspc_agrees(make_store, smooth_images, queries):
     path = from_environment("pspc")
     store = make_store(smooth_images(200, (3, 16, 16)))
-    check = side("pspc", path, store).check()
+    check = make_side("pspc", path, store).check()
     for sigma in (0.05, 1.0, 4.0, 60.0):
         x = queries(store, sigma)
         assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=1e-4)
@@ -199,30 +199,30 @@ def test_the_real_code_of_pspc_agrees(make_store, smooth_images, queries):
 @pytest.mark.parametrize("boundary", ["zeros", "circular"])
 def test_the_real_code_of_kamb_agrees(boundary, make_store, smooth_images, queries):
     path = from_environment("kamb-ganguli")
-    store = make_store(smooth_images(20, (3, 32, 32)))  # they hold the side at 32
-    made = side("kamb-ganguli", path, store, patch_size=5, boundary=boundary)
+    store = make_store(smooth_images(20, (3, 32, 32)))  # their code fixes the side at 32
+    peer = make_side("kamb-ganguli", path, store, patch_size=5, boundary=boundary)
     x = queries(store, 1.0, b=1)
     ours = golddiff.Kamb(store, 5, boundary)(x, 1.0)
-    assert made.step(x, 1.0).allclose(ours, atol=1e-3)
+    assert peer.step(x, 1.0).allclose(ours, atol=1e-3)
 
 
-def test_scfdm_and_the_nearest_image_are_those_of_the_studio(store, queries, tmp_path, monkeypatch):
-    """The same draws; their search is told to keep all images, as the equation has it."""
-    path, ours = from_environment("studio") / "src", golddiff.SCFDM(store, 0.3, copies=4)
-    given = bundle(store, [store.images()])
-    given.split = "train"
+def test_scfdm_and_nearest_image_agree_with_the_real_studio(store, queries, tmp_path, monkeypatch):
+    """With the same draws, and with their search set to keep all images, as in the equation."""
+    path, scfdm = from_environment("studio") / "src", golddiff.SCFDM(store, 0.3, copies=4)
+    dataset = bundle(store, [store.images()])
+    dataset.split = "train"
     settings = {"num_noise": 4, "smoothing_std": 0.3, "num_neighbors": store.n}
     stubs = {"local_diffusion.data": ["DatasetBundle"]}
     with imported(path, "local_diffusion.models.scfdm", stubs):
-        theirs = sys.modules["local_diffusion.models"].MODEL_REGISTRY
+        models = sys.modules["local_diffusion.models"].MODEL_REGISTRY
         params = {**settings, "index_path": str(tmp_path)}
-        smoothed = theirs["scfdm"](given, "cpu", 10, params=params).train(given)
-        nearest = theirs["nearest_dataset"](given, "cpu", 10).train(given)
+        smoothed = models["scfdm"](dataset, "cpu", 10, params=params).train(dataset)
+        nearest = models["nearest_dataset"](dataset, "cpu", 10).train(dataset)
     for sigma in LEVELS:
-        x, draws = queries(store, sigma), torch.from_numpy(ours.noise(sigma))
+        x, draws = queries(store, sigma), torch.from_numpy(scfdm.noise(sigma))
         draws = draws.reshape(4, 1, *store.shape).expand(-1, len(x), -1, -1, -1)
         monkeypatch.setattr(torch, "randn", lambda *_, draws=draws, **__: draws)
-        given = x * alpha_of_sigma(sigma) ** 0.5, torch.tensor(vp_timestep("studio", sigma))
-        assert smoothed.denoise(*given).allclose(ours(x, sigma), atol=1e-4)
+        arguments = x * alpha_of_sigma(sigma) ** 0.5, torch.tensor(vp_timestep("studio", sigma))
+        assert smoothed.denoise(*arguments).allclose(scfdm(x, sigma), atol=1e-4)
         monkeypatch.undo()
-        assert torch.equal(nearest.denoise(*given), golddiff.NearestImage(store)(x, sigma))
+        assert torch.equal(nearest.denoise(*arguments), golddiff.NearestImage(store)(x, sigma))

@@ -1,4 +1,4 @@
-"""deepinv's samplers against the exact posterior, on the command line and by parts."""
+"""deepinv's samplers against the exact posterior: the command and its parts."""
 
 import json
 
@@ -18,7 +18,7 @@ def store(make_store, smooth_images):
     return make_store(smooth_images(40, (1, 8, 8)))
 
 
-def test_averages_by_singular_vectors_are_averages():
+def test_the_averaging_operator_pools_and_its_adjoint_agrees():
     physics = posterior_samplers.averaged((3, 8, 12))
     x = torch.randn(2, 3, 8, 12, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(physics.A(x), torch.nn.functional.avg_pool2d(x, 4), atol=1e-6)
@@ -32,17 +32,17 @@ def test_averages_by_singular_vectors_are_averages():
 def test_exact_draws_have_the_exact_mean_spread_and_coverage(store):
     physics = posterior_samplers.averaged(store.shape)
     problem = posterior_samplers.Problem(Optimal(store), physics, 0.5, 3, seed=0)
-    logs = -(problem.y[:, None] - physics.A((store.images() + 1) / 2)).square() / (2 * 0.5**2)
-    weights = torch.softmax(logs.flatten(2).sum(2).double(), dim=1)
+    logits = -(problem.y[:, None] - physics.A((store.images() + 1) / 2)).square() / (2 * 0.5**2)
+    weights = torch.softmax(logits.flatten(2).sum(2).double(), dim=1)
     images = store.images().double()
     mean = torch.einsum("bn,nchw->bchw", weights, images)
     assert (problem.exact.mean - mean).abs().max() < 1e-5
     second = torch.einsum("bn,nchw->bchw", weights, images**2)
     assert (problem.exact.variance - (second - mean**2)).abs().max() < 1e-5
-    found = posterior_samplers.scores(problem, problem.exact.draw(2000, seed=9))
-    assert found["error"] < 0.03
-    assert found["spread"] == pytest.approx(found["exact_spread"], rel=0.03)
-    assert 0.89 < found["coverage"] < 1
+    scores = posterior_samplers.scores(problem, problem.exact.draw(2000, seed=9))
+    assert scores["error"] < 0.03
+    assert scores["spread"] == pytest.approx(scores["exact_spread"], rel=0.03)
+    assert 0.89 < scores["coverage"] < 1
 
 
 def test_a_trial_run_writes_every_sampler(store, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Modules that are programs: bad input is one line, told before any work."""
+"""Modules run as programs: their results, and one line for bad input before any work."""
 
 import json
 
@@ -21,7 +21,7 @@ def _nothing_runs(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "words"),
+    ("module", "arguments", "message"),
     [
         (mmse, ["nowhere"], "store: nowhere does not exist"),
         (mmse, ["{store}", "--batch", "0"], "'--batch': "),
@@ -47,29 +47,29 @@ def _nothing_runs(monkeypatch):
     ],
 )
 @pytest.mark.usefixtures("_nothing_runs")
-def test_bad_input_is_one_line(
-    module, arguments, words, make_store, smooth_images, tmp_path, capsys
+def test_bad_input_gives_one_line_before_any_work(
+    module, arguments, message, make_store, smooth_images, tmp_path, capsys
 ):
     stores = {
         "store": make_store(smooth_images(5, (1, 8, 8))).path,
         "others": make_store(smooth_images(5, (3, 16, 16))).path,
         "folder": tmp_path,
     }
-    given = [text.format(**stores) for text in arguments]
-    assert program("it", module.main, given) == 2
+    argv = [text.format(**stores) for text in arguments]
+    assert program("it", module.main, argv) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert words in line
+    assert message in line
 
 
-def test_a_device_is_timed_beside_the_least_that_a_step_needs(
+def test_gpu_reports_times_differences_and_the_least_time_of_a_step(
     make_store, smooth_images, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(gpu, "measure", lambda device: Rates(1, 1e12, 1e12))
     store = make_store(smooth_images(24, (3, 8, 8))).path
     methods = "golddiff-pca,pca,adaptive-pca"
-    given = [str(store), "--device", "cpu", "--batch", "1,2", "--method", methods, "--repeats", "1"]
+    argv = [str(store), "--device", "cpu", "--batch", "1,2", "--method", methods, "--repeats", "1"]
     peer = ["--peer", str(write_checkout("release", tmp_path / "peer"))]
-    assert program("gpu", gpu.main, [*given, *peer, "--json", str(tmp_path / "gpu.json")]) == 0
+    assert program("gpu", gpu.main, [*argv, *peer, "--json", str(tmp_path / "gpu.json")]) == 0
     rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
     sides = [*methods.split(","), gpu.RELEASE]
     assert [(row["side"], row["batch"]) for row in rows] == [(s, b) for s in sides for b in (1, 2)]
@@ -80,17 +80,17 @@ def test_a_device_is_timed_beside_the_least_that_a_step_needs(
     assert gpu.RELEASE in capsys.readouterr().out
 
 
-def test_the_least_work_is_every_array_once(make_store, smooth_images):
+def test_the_least_work_reads_every_array_once(make_store, smooth_images):
     store = make_store(smooth_images(50, (3, 8, 8)))
     d, mask = 192, 192 * 192
     full = golddiff.PCA(store, 0.0)
     assert gpu.least(full, 1.0, 2) == (mask + 50 * d, 2 * mask * 50 * 2)
-    # 50 pooled images screened, of which 10 are weighed.
+    # 50 pooled images are screened, and 10 of them are weighed.
     released = golddiff.GoldDiff(full, golddiff.PaperSchedule(10, 10, variant="released"))
     screening = 50 * d
     assert gpu.least(released, 0.01, 2) == (
         mask + 2 * 10 * d + 4 * screening, 2 * mask * 10 * 2 + 3 * screening * 2
     )  # fmt: skip
-    # At much noise 10 are drawn, and all of them weighed.
+    # At high noise 10 images are drawn, and all of them are weighed.
     assert gpu.least(released, 60.0, 2) == (mask + 2 * 10 * d, 2 * mask * 10 * 2)
     assert gpu.least(golddiff.Optimal(store), 1.0, 2) is None

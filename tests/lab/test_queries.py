@@ -13,7 +13,7 @@ def store(make_store, smooth_images):
     return make_store(smooth_images(30))
 
 
-def test_the_queries_at_a_runs_levels_are_what_its_steps_see(store):
+def test_trajectory_queries_at_a_runs_levels_are_its_states(store):
     wiener = golddiff.Wiener(store)
     sigmas = ddim_sigmas(10)
     states = trajectory(wiener, sigmas, 2, seed=3)
@@ -22,19 +22,19 @@ def test_the_queries_at_a_runs_levels_are_what_its_steps_see(store):
         assert wiener(x, sigma).clamp(-1, 1).allclose(x0, atol=1e-6)
 
 
-def test_between_two_levels_a_query_lies_on_the_runs_line(store):
+def test_a_query_between_two_levels_is_interpolated_linearly(store):
     wiener, sigmas = golddiff.Wiener(store), ddim_sigmas(10)
     above, below, between = trajectory(wiener, [sigmas[4], sigmas[5], 2.5], 2, seed=0)
     share = (2.5 - sigmas[5]) / (sigmas[4] - sigmas[5])
     assert between.allclose(below + share * (above - below), atol=1e-4)
 
 
-def test_levels_outside_the_run_are_reached_from_its_ends(store):
+def test_queries_at_levels_outside_the_run_are_finite(store):
     for x in trajectory(golddiff.Wiener(store), [500.0, 0.001], 1, seed=0):
         assert x.isfinite().all()
 
 
-def test_noised_images_share_image_and_noise(store):
+def test_noised_queries_share_image_and_noise_across_levels(store):
     low, high = noised(store, [1.0, 3.0], 4, seed=0)
     noise = (high - low) / 2
     clean = low - noise
@@ -44,23 +44,23 @@ def test_noised_images_share_image_and_noise(store):
 
 
 @pytest.mark.parametrize("source", ["trajectory", "noised"])
-def test_a_seed_gives_the_same_queries(source, store):
+def test_the_seed_determines_the_queries(source, store):
     a, b, c = (queries(source, store, [2.0, 0.5], 2, seed) for seed in (1, 1, 2))
     assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
     assert not torch.equal(a[0], c[0])
 
 
-def test_points_of_a_run_and_held_out_images_take_turns(store):
+def test_mixed_queries_alternate_states_of_a_run_and_held_out_images(store):
     levels = mixed(store, create("golddiff-optimal", store), [5.0, 0.01], 4, seed=0)
     assert [x.shape for x in levels] == [(4, 3, 8, 8)] * 2
     clean = held_out(store, 2, seed=0)
     noise = (levels[0][1::2] - clean) / 5.0
     assert torch.allclose(levels[1][1::2], clean + 0.01 * noise, atol=1e-4)
     (alone,) = mixed(store, create("golddiff-optimal", store), [5.0], 1, seed=0)
-    assert alone.shape == (1, 3, 8, 8)  # a point of the run: no held-out image
+    assert alone.shape == (1, 3, 8, 8)  # a state of the run
 
 
-def test_held_out_images_are_not_in_the_set(store):
+def test_held_out_images_are_not_in_the_store(store):
     distances = torch.cdist(held_out(store, 20, 0).flatten(1), store.images().flatten(1))
     assert distances.min() > 0.05
 

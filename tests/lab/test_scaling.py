@@ -1,4 +1,4 @@
-"""Cost against the number of images: prefixes, one pass for all truths, fits, and the command."""
+"""Cost against the number of images: prefixes of a store, fitted exponents, and the command."""
 
 import json
 
@@ -16,11 +16,11 @@ from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.fit import exponent, ratio
 from golddiff_lab.machine import Rates
 from golddiff_lab.running import RunningSide
-from tests.lab.here import Here
+from tests.lab.in_process import InProcess
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(monkeypatch, tmp_path):
+def _empty_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
 
 
@@ -34,8 +34,8 @@ def job(store, sizes="40,120", methods=("golddiff-pca",), **changes):
     return ScalingJob(str(store.path), sizes, list(methods), **settings)
 
 
-def quiet(line):
-    """Nobody listens."""
+def ignore(line):
+    """Ignore a line of progress."""
 
 
 class TestFit:
@@ -44,10 +44,10 @@ class TestFit:
         c=st.floats(1e-3, 1e3),
         sizes=st.lists(st.integers(1, 10**7), min_size=2, max_size=6, unique=True),
     )
-    def test_a_power_of_n_has_its_exponent(self, p, c, sizes):
+    def test_the_exponent_of_a_power_law_is_recovered(self, p, c, sizes):
         assert exponent(sizes, [c * n**p for n in sizes]) == pytest.approx(p, abs=1e-5)
 
-    def test_what_is_not_known_does_not_count(self):
+    def test_unknown_costs_are_ignored(self):
         assert exponent([10, 100, 1000], [1.0, None, 100.0]) == pytest.approx(1.0)
         assert exponent([10, 100], [1.0, None]) is None
         assert exponent([10, 100], [0.0, 1.0]) is None
@@ -57,68 +57,68 @@ class TestFit:
 
 
 class TestStores:
-    def test_smaller_sets_are_the_first_images_with_the_masks_of_all(self, store):
-        small, large = stores_for(job(store), quiet)
+    def test_smaller_stores_hold_the_first_images_and_the_factor_of_all(self, store):
+        small, large = stores_for(job(store), ignore)
         assert (small.n, large.n) == (40, 120)
         assert np.array_equal(small.flat, store.flat[:40])
         assert large.path == store.path
         assert np.array_equal(small.factor().eigenvectors, large.factor().eigenvectors)
         assert small.factor().images == 120
         small.verify()
-        again = stores_for(job(store), quiet)[0]
-        assert again.path == small.path
-        assert again.factor().images == 120
+        repeated = stores_for(job(store), ignore)[0]
+        assert repeated.path == small.path
+        assert repeated.factor().images == 120
 
-    def test_of_a_larger_store_the_first_images(self, store):
-        small, large = stores_for(job(store, "40,80", ["optimal"]), quiet)
+    def test_the_largest_size_may_be_a_prefix_of_the_store(self, store):
+        small, large = stores_for(job(store, "40,80", ["optimal"]), ignore)
         assert (small.n, large.n) == (40, 80)
         assert np.array_equal(large.flat, store.flat[:80])
 
-    def test_too_few_images(self, store):
+    def test_sizes_above_the_stores_are_refused(self, store):
         with pytest.raises(ArgumentError, match=r"sizes: got 500, but .* has only 120"):
-            stores_for(job(store, "40,500"), quiet)
+            stores_for(job(store, "40,500"), ignore)
         with pytest.raises(ArgumentError, match=r"sizes: got 5,000, but .*digits.* has only 1,797"):
-            stores_for(ScalingJob("digits", "40,5000"), quiet)
+            stores_for(ScalingJob("digits", "40,5000"), ignore)
 
 
-def test_no_masks_where_no_method_has_any(store):
+def test_queries_come_from_golddiff_pca_only_if_a_method_has_masks(store):
     assert job(store, methods=("adaptive-optimal", "optimal")).passing == "golddiff-optimal"
     assert job(store, methods=("adaptive-optimal", "adaptive-pca")).passing == "golddiff-pca"
 
 
 class TestRun:
     @pytest.fixture(autouse=True)
-    def _here(self, monkeypatch):
-        """Cells in this process: starting others takes seconds."""
+    def _in_process(self, monkeypatch):
+        """Measure cells in this process and record them, since starting others takes seconds."""
         self.cells = []
 
-        def make(spec):
+        def recorded(spec):
             self.cells.append((spec.store.name, spec.name))
             return RunningSide(spec)
 
         monkeypatch.setattr(
-            race, "Process", lambda name, _, spec, threads: Here(name, make, spec, threads)
+            race, "Process", lambda name, _, spec, threads: InProcess(name, recorded, spec, threads)
         )
         monkeypatch.setattr(scaling, "measure", lambda: Rates(1, 1e9, 1e9))
 
-    def test_every_cell_is_measured_once(self, store):
-        asked = job(store, methods=("optimal", "golddiff-optimal"))
-        first = scaling.run(asked)
+    def test_a_cell_is_measured_once_unless_fresh(self, store):
+        settings = job(store, methods=("optimal", "golddiff-optimal"))
+        first = scaling.run(settings)
         assert len(self.cells) == 4
-        second = scaling.run(asked)
+        second = scaling.run(settings)
         assert len(self.cells) == 4
         assert first.cells == second.cells
         scaling.run(job(store, methods=("optimal",), fresh=True))
         assert len(self.cells) == 6
 
-    def test_a_size_more_measures_that_size_alone(self, store):
+    def test_another_size_measures_only_that_size(self, store):
         scaling.run(job(store, methods=("optimal",)))
         scaling.run(job(store, "40,80,120", methods=("optimal",)))
         assert len(self.cells) == 3
 
-    def test_errors_are_to_the_full_scan_of_the_same_images(self, store):
-        asked = job(store, methods=("optimal", "golddiff-optimal"), truth_queries=2)
-        outcome = scaling.run(asked)
+    def test_errors_are_measured_against_the_full_scan_of_the_same_images(self, store):
+        settings = job(store, methods=("optimal", "golddiff-optimal"), truth_queries=2)
+        outcome = scaling.run(settings)
         for n in (40, 120):
             exact = outcome.cells[n, "optimal"]["levels"]
             assert max(level["rmse"] for level in exact) < 1e-5
@@ -127,40 +127,40 @@ class TestRun:
             assert [level["images"] for level in exact] == [n] * 10
             assert outcome.cells[n, "optimal"]["run"]["seconds"] > 0
 
-    def test_an_interrupted_run_goes_on_where_it_was(self, store, monkeypatch):
-        asked = job(store, methods=("optimal", "golddiff-optimal"))
-        working = race.Process
+    def test_a_failed_run_continues_with_the_missing_cell(self, store, monkeypatch):
+        settings = job(store, methods=("optimal", "golddiff-optimal"))
+        process = race.Process
 
-        def fails_at_last(*arguments):
+        def fail_at_the_fourth_cell(*arguments):
             if len(self.cells) == 3:
                 raise ArgumentError("out of memory")
-            return working(*arguments)
+            return process(*arguments)
 
-        monkeypatch.setattr(race, "Process", fails_at_last)
+        monkeypatch.setattr(race, "Process", fail_at_the_fourth_cell)
         with pytest.raises(ArgumentError, match="out of memory"):
-            scaling.run(asked)
-        monkeypatch.setattr(race, "Process", working)
-        scaling.run(asked)
+            scaling.run(settings)
+        monkeypatch.setattr(race, "Process", process)
+        scaling.run(settings)
         assert len(self.cells) == len(set(self.cells)) == 4
 
-    def test_the_command(self, store, tmp_path, capsys):
+    def test_the_command_writes_fits_cells_and_a_picture(self, store, tmp_path, capsys):
         out, picture = tmp_path / "s.json", tmp_path / "s.png"
-        code = run(
+        status = run(
             ["bench", "scaling", "--data", str(store.path), "--sizes", "40,120", "--method",
              "golddiff-pca,wiener", "--batch", "2", "--seconds", "0.005", "--truth-queries", "1",
              "--json", str(out), "--plot", str(picture)]
         )  # fmt: skip
-        said = capsys.readouterr().out
-        assert code == 0
-        assert "RMSE, 120" in said
-        assert "one factor (masks) for all sizes, of 120 images" in said
+        output = capsys.readouterr().out
+        assert status == 0
+        assert "RMSE, 120" in output
+        assert "one factor (masks) for all sizes, of 120 images" in output
         assert picture.stat().st_size > 1000
         figures = json.loads(out.read_text())
         assert figures["sizes"] == [40, 120]
         fit = figures["fits"]["golddiff-pca"]
         assert len(fit["levels"]) == 10
         assert fit["sum_of_levels"]["exponent"] is not None
-        assert "cpu exponent" in said
+        assert "cpu exponent" in output
         assert all(level["processor_seconds"]["costs"][0] > 0 for level in fit["levels"])
         assert {cell["n"] for cell in figures["cells"]} == {40, 120}
         picture.unlink()
@@ -168,7 +168,7 @@ class TestRun:
         assert picture.stat().st_size > 1000
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             (["--sizes", "100"], "sizes: got"),
             (["--sizes", "100,100"], "sizes: got"),
@@ -184,9 +184,9 @@ class TestRun:
             (["--sizes", "20,40", "--k-min", "30"], "--k-min: got 30, but there are only 20"),
         ],
     )
-    def test_bad_input_is_one_line(self, store, capsys, arguments, said, monkeypatch):
+    def test_bad_input_gives_one_line(self, store, capsys, arguments, message, monkeypatch):
         monkeypatch.setattr(scaling, "mixed", None)
         assert run(["bench", "scaling", "--data", str(store.path), *arguments]) == 2
         error = capsys.readouterr().err
-        assert said in error
+        assert message in error
         assert len(error.strip().splitlines()) == 1

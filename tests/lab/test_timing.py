@@ -9,20 +9,21 @@ def _no_pause(monkeypatch):
     monkeypatch.setattr(timing, "PAUSE", 0.0)
 
 
-def side(name, seconds, log):
-    """A call that takes prepared seconds, tells whose turn it was, and numbers its answers."""
-    left = list(seconds)
+def make_side(name, seconds, log):
+    """A call that reports the next of ``seconds``, logs its name and returns the log's length."""
+    remaining = list(seconds)
 
     def call():
         log.append(name)
-        return Timed(left.pop(0), 0.5, len(log))
+        return Timed(remaining.pop(0), 0.5, len(log))
 
     return call
 
 
-def test_sides_take_turns_and_the_median_leaves_out_the_first():
+def test_sides_take_turns_and_the_median_excludes_the_first_call():
     log = []
-    timings = in_turns({"a": side("a", [99, 5, 1, 3], log), "b": side("b", [99, 8, 4, 4], log)}, 3)
+    a, b = make_side("a", [99, 5, 1, 3], log), make_side("b", [99, 8, 4, 4], log)
+    timings = in_turns({"a": a, "b": b}, 3)
     assert log == ["a", "b"] * 4
     assert timings["a"].seconds == 3
     assert timings["b"].seconds == 4
@@ -30,16 +31,16 @@ def test_sides_take_turns_and_the_median_leaves_out_the_first():
     assert (timings["a"].first, timings["a"].processor, timings["a"].out) == (99, 0.5, 1)
 
 
-def test_a_slow_side_is_timed_once_and_does_not_hold_up_the_others():
+def test_a_slow_side_is_timed_once_and_fast_ones_as_often_as_asked():
     log = []
-    slow, fast = side("slow", [70, 60], log), side("fast", [1, 1, 1, 1], log)
+    slow, fast = make_side("slow", [70, 60], log), make_side("fast", [1, 1, 1, 1], log)
     timings = in_turns({"slow": slow, "fast": fast}, 3, seconds=60)
     assert timings["slow"].measured == [60]
     assert timings["fast"].measured == [1, 1, 1]
 
 
-def test_a_call_is_timed_by_the_wall_and_by_the_processor():
-    one = timed(lambda: sum(range(100_000)))
-    assert one.out == 4_999_950_000
-    assert 0 < one.seconds < 60
-    assert one.processor >= 0
+def test_a_call_is_timed_in_wall_and_processor_seconds():
+    result = timed(lambda: sum(range(100_000)))
+    assert result.out == 4_999_950_000
+    assert 0 < result.seconds < 60
+    assert result.processor >= 0

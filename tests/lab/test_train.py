@@ -21,8 +21,8 @@ from golddiff_lab.training.train import Examples, learning_rate, train, update_e
 SMALL = {"channels": 32, "multipliers": (1,), "blocks": 1, "batch": 8, "minutes": None}
 
 
-def small(steps=6, **more):
-    return TrainSettings(**{**SMALL, "steps": steps, "precision": "float32", **more})
+def small(steps=6, **changes):
+    return TrainSettings(**{**SMALL, "steps": steps, "precision": "float32", **changes})
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def weights(folder):
     return load_oracle(folder).network.state_dict()
 
 
-def test_untrained_network_predicts_next_to_nothing():
+def test_an_untrained_network_predicts_almost_zero():
     torch.manual_seed(0)
     network = UNet(UNetConfig(32, (1, 2), image_channels=1)).eval()
     initialise(network)
@@ -47,12 +47,12 @@ def test_training_lowers_the_loss(digits, tmp_path):
     settings = small(40, learning_rate=5e-3, warm_up=5, prediction="epsilon")
     train(digits, tmp_path / "run", settings, on_step=lambda run, loss: losses.append(loss))
     assert len(losses) == 40
-    assert losses[0] == pytest.approx(1, abs=0.15)  # the variance of eps, which nothing is known of
+    assert losses[0] == pytest.approx(1, abs=0.15)  # the variance of eps: the prediction is 0
     assert sum(losses[-10:]) / 10 < 0.6
 
 
 @pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
-def test_a_network_is_read_as_what_it_learned(digits, tmp_path, prediction):
+def test_the_oracle_converts_the_networks_prediction_to_x0(digits, tmp_path, prediction):
     train(digits, tmp_path / "run", small(3, prediction=prediction))
     oracle = load_oracle(tmp_path / "run")
     x, sigma = 10 * torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)), 9.0
@@ -70,20 +70,20 @@ def test_an_unknown_prediction_is_refused(digits, tmp_path):
 
 
 @pytest.mark.parametrize(("conditional", "channels"), [(True, 32), (False, 64)])
-def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     digits, tmp_path, conditional, channels
 ):
     settings = small(6, conditional=conditional, channels=channels, flip=True, dropout=0.1)
     whole = train(digits, tmp_path / "whole", settings)
     steps = itertools.count(1)
     train(digits, tmp_path / "parts", settings, stop=lambda: next(steps) > 3)
-    torch.manual_seed(99)  # the caller's own draws play no part
+    torch.manual_seed(99)  # the global generator has no effect
     assert not same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     parts = train(digits, tmp_path / "parts", settings)
     assert parts.step == whole.step == 6
     assert parts.recent == whole.recent
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
-    # The end has come: nothing more is learned.
+    # A finished run takes no further steps.
     assert train(digits, tmp_path / "parts", settings).step == 6
 
 
@@ -94,8 +94,8 @@ def test_a_run_starts_from_the_weights_of_another_and_counts_its_images(digits, 
     assert second.seen == 4 * 8
     third = train(digits, tmp_path / "third", small(1, weights=str(tmp_path / "second")))
     assert third.seen == (4 + 2) * 8
-    far = difference(weights(tmp_path / "first"), weights(tmp_path / "second"))
-    assert 0 < far < 1e-3  # two first steps of Adam, at a rate that has just begun to rise
+    change = difference(weights(tmp_path / "first"), weights(tmp_path / "second"))
+    assert 0 < change < 1e-3  # two steps of Adam during warm-up
 
 
 def test_weights_of_another_shape_are_refused(digits, tmp_path):
@@ -112,22 +112,22 @@ def same(one, other):
     return all(torch.equal(value, other[name]) for name, value in one.items())
 
 
-def test_images_kept_on_a_device_are_the_store_s(digits):
+def test_images_kept_on_a_device_equal_the_stores_images(digits):
     rows = torch.tensor([3, 199, 0])
-    there = Examples(digits, "cpu:0")  # a device's way, on the processor
-    torch.testing.assert_close(there.images(rows), digits.images(rows), rtol=0, atol=0)
-    assert there.labels is not None
-    assert torch.equal(there.labels, digits.labels)
+    examples = Examples(digits, "cpu:0")  # takes the path of devices, on the CPU
+    torch.testing.assert_close(examples.images(rows), digits.images(rows), rtol=0, atol=0)
+    assert examples.labels is not None
+    assert torch.equal(examples.labels, digits.labels)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_a_run_goes_on_on_another_device(digits, tmp_path):
+def test_a_run_continues_on_another_device(digits, tmp_path):
     first = train(digits, tmp_path / "run", small(3, device="cuda"))
     run = train(digits, tmp_path / "run", small(6))
     assert (first.step, run.step) == (3, 6)
 
 
-def test_torch_s_own_generator_is_left_as_it_was(digits, tmp_path):
+def test_training_leaves_torchs_global_generator_unchanged(digits, tmp_path):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -135,7 +135,7 @@ def test_torch_s_own_generator_is_left_as_it_was(digits, tmp_path):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_other_settings_need_another_folder(digits, tmp_path):
+def test_a_run_cannot_continue_with_other_settings(digits, tmp_path):
     train(digits, tmp_path, small(1))
     for name, value in (("batch", 4), ("seed", 1), ("flip", True), ("multipliers", (1, 2))):
         with pytest.raises(ArgumentError, match=f"^{name}: got .* but the run in"):
@@ -143,7 +143,7 @@ def test_other_settings_need_another_folder(digits, tmp_path):
     assert train(digits, tmp_path, small(2)).step == 2
 
 
-def test_a_run_goes_on_with_its_own_images_only(digits, tmp_path, make_store):
+def test_a_run_cannot_continue_with_other_images(digits, tmp_path, make_store):
     train(digits, tmp_path, small(1))
     other = make_store(torch.zeros(4, 1, 8, 8, dtype=torch.uint8))
     with pytest.raises(ArgumentError, match="data: "):
@@ -161,17 +161,17 @@ def test_a_damaged_state_is_an_error(digits, tmp_path, keep):
 
 
 @pytest.mark.parametrize("name", ["state.pt", "model.safetensors", "loss.csv"])
-def test_a_write_that_fails_leaves_the_last_files_whole(digits, tmp_path, monkeypatch, name):
+def test_a_failed_write_leaves_the_previous_files_intact(digits, tmp_path, monkeypatch, name):
     train(digits, tmp_path, small(1))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     replace = os.replace
 
-    def fails(source, target):
+    def fail_for_name(source, target):
         if Path(target).name == name:
             raise OSError(28, "No space left on device")
         replace(source, target)
 
-    monkeypatch.setattr("golddiff.system.files.os.replace", fails)
+    monkeypatch.setattr("golddiff.system.files.os.replace", fail_for_name)
     with pytest.raises(ArgumentError, match=f"{name} cannot be written"):
         train(digits, tmp_path, small(2))
     monkeypatch.undo()
@@ -181,7 +181,7 @@ def test_a_write_that_fails_leaves_the_last_files_whole(digits, tmp_path, monkey
     assert train(digits, tmp_path, small(3)).step == 3
 
 
-def test_files_of_a_run(digits, tmp_path):
+def test_a_run_writes_its_settings_and_losses(digits, tmp_path):
     train(digits, tmp_path, small(50, batch=2), command="golddiff oracle train")
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["training"]["steps"] == 50
@@ -194,7 +194,7 @@ def test_files_of_a_run(digits, tmp_path):
     assert float(rows[0]["seconds"]) <= float(rows[1]["seconds"])
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_state(digits, tmp_path):
+def test_a_nan_loss_ends_the_run_and_keeps_the_saved_state(digits, tmp_path):
     train(digits, tmp_path, small(1))
     before = (tmp_path / "state.pt").read_bytes()
     broken = NaNs(digits, torch.full((1, 1, 8, 8), float("nan")))
@@ -204,7 +204,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_state(digits, tmp_
 
 
 class NaNs:
-    """A store whose images are no numbers."""
+    """A store whose images are replaced by NaNs."""
 
     def __init__(self, store, pixels):
         self._store, self._pixels = store, pixels
@@ -216,14 +216,14 @@ class NaNs:
         return self._pixels[torch.zeros(len(rows), dtype=torch.int64)]
 
 
-def test_bfloat16_learns_too(digits, tmp_path):
+def test_training_in_bfloat16_lowers_the_loss(digits, tmp_path):
     losses = []
     settings = small(25, learning_rate=3e-3, warm_up=5, precision="bfloat16")
     train(digits, tmp_path, settings, on_step=lambda run, loss: losses.append(loss))
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
-def test_levels_are_weighed_by_a_power_of_1_plus_sigma_squared():
+def test_levels_are_weighted_by_a_power_of_1_plus_sigma_squared():
     assert torch.equal(training.level_weights(0.0), torch.ones(1000))
     weights = training.level_weights(0.25).double()
     sigmas = Steps(ddpm_alphas()).sigmas
@@ -232,14 +232,14 @@ def test_levels_are_weighed_by_a_power_of_1_plus_sigma_squared():
     assert float(weights.mean()) == pytest.approx(1, rel=1e-5)
 
 
-def test_narrow_networks_have_groups_of_four_channels(digits):
+def test_the_number_of_groups_follows_from_the_channels(digits):
     assert TrainSettings(channels=32).network(digits).groups == 8
     assert TrainSettings(channels=128).network(digits).groups == 32
     assert TrainSettings(channels=30).network(digits).groups == 6
     assert TrainSettings(channels=256).network(digits).groups == 32
 
 
-def test_learning_rate_warms_up_and_falls_to_zero():
+def test_the_learning_rate_warms_up_and_falls_to_zero():
     settings = TrainSettings(learning_rate=1e-3, warm_up=10)
     assert learning_rate(settings, 1, 0.0) == pytest.approx(1e-4)
     assert learning_rate(settings, 10, 0.0) == pytest.approx(1e-3)
@@ -247,7 +247,7 @@ def test_learning_rate_warms_up_and_falls_to_zero():
     assert learning_rate(settings, 999, 1.0) == pytest.approx(0)
 
 
-def test_a_rate_may_stay_at_its_peak_and_fall_at_the_end():
+def test_falling_is_the_final_share_of_a_run_with_a_falling_rate():
     settings = TrainSettings(learning_rate=1e-3, warm_up=1, falling=0.2)
     assert learning_rate(settings, 500, 0.5) == pytest.approx(1e-3)
     assert learning_rate(settings, 800, 0.8) == pytest.approx(1e-3)
@@ -257,7 +257,7 @@ def test_a_rate_may_stay_at_its_peak_and_fall_at_the_end():
     assert learning_rate(always, 999, 0.99) == pytest.approx(1e-3)
 
 
-def test_a_state_of_before_there_were_these_settings_goes_on(digits, tmp_path):
+def test_a_state_saved_without_newer_settings_can_be_resumed(digits, tmp_path):
     train(digits, tmp_path, small(1))
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     for name in ("falling", "average"):
@@ -266,7 +266,7 @@ def test_a_state_of_before_there_were_these_settings_goes_on(digits, tmp_path):
     assert train(digits, tmp_path, small(2, falling=0.5, average=0.9999)).step == 2
 
 
-def test_average_follows_its_formula():
+def test_the_average_of_weights_follows_its_formula():
     network, average = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
     expected = average.weight.detach().clone().double()
     for step in range(1, 8):
@@ -278,7 +278,7 @@ def test_average_follows_its_formula():
     torch.testing.assert_close(average.weight.double(), expected, atol=1e-5, rtol=1e-6)
 
 
-def test_a_run_s_time_is_that_of_its_own_work(digits, tmp_path):
+def test_the_time_of_a_run_excludes_on_step(digits, tmp_path):
     run = train(digits, tmp_path, small(3), on_step=lambda run, loss: time.sleep(0.5))
     assert 0 < run.elapsed < 1.5
 
@@ -305,13 +305,13 @@ def test_a_run_s_time_is_that_of_its_own_work(digits, tmp_path):
         ({"groups": 5}, "channels: got 32, expected a multiple of 5 groups"),
     ],
 )
-def test_bad_settings_are_named(digits, tmp_path, settings, message):
+def test_bad_settings_are_refused_before_a_folder_is_made(digits, tmp_path, settings, message):
     with pytest.raises(ArgumentError, match=message):
         train(digits, tmp_path / "run", small(**settings))
     assert not (tmp_path / "run").exists()
 
 
-def test_images_that_cannot_be_learned(tmp_path, make_store):
+def test_unsuitable_images_are_refused(tmp_path, make_store):
     cases = (
         (torch.zeros(4, 3), {}, "data: got examples of shape"),
         (torch.zeros(4, 1, 8, 4, dtype=torch.uint8), {}, "expected square images"),
@@ -324,18 +324,18 @@ def test_images_that_cannot_be_learned(tmp_path, make_store):
 
 def test_a_run_can_be_read_while_it_is_written(digits, tmp_path):
     train(digits, tmp_path, small(1))
-    end, problems = threading.Event(), []
+    finished, errors = threading.Event(), []
 
     def read():
-        while not end.is_set():
+        while not finished.is_set():
             try:
                 load_oracle(tmp_path)
             except CheckpointError as error:
-                problems.append(error)
+                errors.append(error)
 
     reader = threading.Thread(target=read)
     reader.start()
     train(digits, tmp_path, small(8), save_every=0.0)
-    end.set()
+    finished.set()
     reader.join()
-    assert problems == []
+    assert errors == []

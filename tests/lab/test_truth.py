@@ -18,59 +18,59 @@ def store(make_store, smooth_images):
 
 
 def full_scan(reference, x, sigma, **options):
-    """Of one level."""
+    """The full scan at one noise level."""
     return full_scans(reference, [(sigma, x)], **options)[0]
 
 
 class Counting(golddiff.PCA):
-    """Counts the queries that it was asked."""
+    """PCA that counts the queries it weighs."""
 
-    asked = 0
+    queried = 0
 
     def weigh(self, x, sigma, part):
-        self.asked += len(x) if part.rows[0] == 0 else 0
+        self.queried += len(x) if part.rows[0] == 0 else 0
         return super().weigh(x, sigma, part)
 
 
-def test_a_second_time_the_full_scan_is_read_and_the_same(store, queries, cache):
+def test_a_repeated_full_scan_is_read_from_the_cache(store, queries, cache):
     pca, x = Counting(store), queries(store, 1.0)
     first = full_scan(pca, x, 1.0)
     assert first.allclose(golddiff.PCA(store)(x, 1.0), atol=1e-6)
     assert torch.equal(full_scan(pca, x, 1.0), first)
-    assert pca.asked == len(x) == len(list(cache.iterdir()))
+    assert pca.queried == len(x) == len(list(cache.iterdir()))
 
 
-def test_fewer_or_more_queries_share_entries(store, queries):
+def test_batches_of_other_sizes_share_cache_entries(store, queries):
     pca, x = Counting(store), queries(store, 1.0)
     full_scan(pca, x[:2], 1.0)
     assert full_scan(pca, x, 1.0).allclose(golddiff.PCA(store)(x, 1.0), atol=1e-6)
-    assert pca.asked == len(x)
+    assert pca.queried == len(x)
 
 
 def test_without_the_cache_nothing_is_read_or_written(store, queries, cache):
     pca, x = Counting(store), queries(store, 1.0)
     full_scan(pca, x, 1.0, use_cache=False)
     full_scan(pca, x, 1.0, use_cache=False)
-    assert pca.asked == 2 * len(x)
+    assert pca.queried == 2 * len(x)
     assert not cache.exists()
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "text"])
-def test_a_damaged_entry_is_made_again(store, queries, cache, damage):
+def test_a_damaged_entry_is_recomputed(store, queries, cache, damage):
     pca, x = Counting(store), queries(store, 1.0, b=1)
-    right = full_scan(pca, x, 1.0)
+    expected = full_scan(pca, x, 1.0)
     (file,) = cache.iterdir()
     data = bytearray(file.read_bytes())
     if damage == "bit":
         data[-1] ^= 1
     file.write_bytes({"cut": data[:-5], "bit": data, "text": b"no tensor"}[damage])
-    assert torch.equal(full_scan(pca, x, 1.0), right)
-    assert pca.asked == 2
+    assert torch.equal(full_scan(pca, x, 1.0), expected)
+    assert pca.queried == 2
     full_scan(pca, x, 1.0)
-    assert pca.asked == 2
+    assert pca.queried == 2
 
 
-def test_the_key_tells_everything_that_the_values_depend_on(
+def test_the_key_depends_on_store_query_sigma_and_settings(
     store, make_store, smooth_images, queries
 ):
     x = queries(store, 1.0)[0]
@@ -95,7 +95,7 @@ def test_a_copy_of_the_store_has_the_same_key(store, make_store, queries):
     assert key(golddiff.PCA(copy), x, 1.0) == key(golddiff.PCA(store), x, 1.0)
 
 
-def test_changed_code_makes_old_entries_stale(store, queries, monkeypatch):
+def test_changed_code_changes_the_key(store, queries, monkeypatch):
     x = queries(store, 1.0)[0]
     before = key(golddiff.PCA(store), x, 1.0)
     monkeypatch.setattr(truth, "code", lambda names: "other")
@@ -103,23 +103,23 @@ def test_changed_code_makes_old_entries_stale(store, queries, monkeypatch):
 
 
 def test_the_reference_is_the_full_scan_of_the_base(store):
-    def of(denoiser):
+    def reference(denoiser):
         return describe(reference_of(denoiser, None))
 
-    assert of(golddiff.GoldDiff(golddiff.Optimal(store)))["estimator"] == "Optimal"
-    assert of(golddiff.GoldDiff(golddiff.PCA(store, 0.1))) == {
+    assert reference(golddiff.GoldDiff(golddiff.Optimal(store)))["estimator"] == "Optimal"
+    assert reference(golddiff.GoldDiff(golddiff.PCA(store, 0.1))) == {
         "estimator": "PCA",
         "mask_threshold": 0.1,
     }
     kamb = golddiff.GoldDiff(golddiff.Kamb(store, 5, "none"))
-    assert of(kamb) == {"estimator": "Kamb", "patch_sizes": 5, "boundary": "none"}
+    assert reference(kamb) == {"estimator": "Kamb", "patch_sizes": 5, "boundary": "none"}
     # The average of batches is measured against the exact softmax.
     assert reference_of(golddiff.PCA(store, weighting="wss"), None).weighting == "ss"
-    assert of(golddiff.Wiener(store))["estimator"] == "PCA"
+    assert reference(golddiff.Wiener(store))["estimator"] == "PCA"
     assert reference_of(golddiff.Wiener(store), 0.07).mask_threshold == 0.07
 
 
-def test_smoothed_copies_are_compared_with_their_own_full_scan(store, queries):
+def test_the_reference_of_scfdm_is_its_own_full_scan(store, queries):
     smoothed, x = golddiff.SCFDM(store, 0.5, copies=3), queries(store, 1.0)
     reference = reference_of(golddiff.GoldDiff(smoothed), None)
     assert describe(reference) == {
@@ -133,25 +133,25 @@ def test_rmse_is_over_all_values():
 
 
 @pytest.mark.parametrize("make", [golddiff.Optimal, golddiff.PCA])
-def test_one_pass_is_every_full_scan(store, queries, make, monkeypatch):
+def test_one_pass_computes_every_full_scan(store, queries, make, monkeypatch):
     monkeypatch.setattr(truth, "ROWS_AT_ONCE", 15)
     levels = [(sigma, queries(store, sigma, b)) for sigma, b in ((20.0, 2), (1.0, 3))]
     for (sigma, x), out in zip(levels, one_pass(make(store), levels), strict=True):
         assert torch.allclose(out, make(store)(x, sigma), atol=2e-6)
 
 
-def test_what_takes_too_long_is_left_out_unless_it_is_kept(store, queries):
+def test_a_scan_that_takes_too_long_is_omitted_unless_cached(store, queries):
     optimal, x = golddiff.Optimal(store), queries(store, 1.0, 3)
     assert len(full_scan(optimal, x, 1.0, seconds=1e-9)) == 0
     first = full_scan(optimal, x, 1.0)
     assert torch.equal(full_scan(optimal, x, 1.0, seconds=1e-9), first)
 
 
-def test_the_factor_is_part_of_its_name(queries, tmp_path, smooth_images):
-    other = golddiff.ImageStore.build(smooth_images(60), tmp_path / "store")
-    x = queries(other, 1.0, 1)[0]
-    names = [key(make(other), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
-    other.factors.estimate(30)
-    again = [key(make(other), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
-    assert names[0] == again[0]
-    assert names[1] != again[1]
+def test_the_key_of_pca_depends_on_the_factor(queries, tmp_path, smooth_images):
+    store = golddiff.ImageStore.build(smooth_images(60), tmp_path / "store")
+    x = queries(store, 1.0, 1)[0]
+    before = [key(make(store), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
+    store.factors.estimate(30)
+    after = [key(make(store), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
+    assert before[0] == after[0]
+    assert before[1] != after[1]

@@ -1,4 +1,4 @@
-"""Pictures restored: against the equation in float64, at both ends of the noise, and refusals."""
+"""Restorations: against the equation in float64, at both extremes of noise, and bad input."""
 
 from types import SimpleNamespace
 
@@ -41,29 +41,29 @@ def other(smooth_images):
     return smooth_images(3, SHAPE, seed=9).float() / 127.5 - 1
 
 
-def dense(operator):
+def operator_matrix(operator):
     return operator(torch.eye(192).reshape(-1, *SHAPE)).reshape(192, -1).T.double().numpy()
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("share", [None, "pixel"])
 @pytest.mark.parametrize("sigma", [0.2, 3.0])
-def test_one_step_is_the_equation(store, other, name, share, sigma):
-    soft = 0.3
-    s, y, threshold = 0.4, OPERATORS[name](other[:1]), 0.1
+def test_one_step_agrees_with_the_equation_in_float64(store, other, name, share, sigma):
+    softness = 0.3
+    noise, y, threshold = 0.4, OPERATORS[name](other[:1]), 0.1
     base, schedule = parts_of(golddiff.PCA(store, threshold, share=share))
-    measured = measurements(OPERATORS[name], y, SHAPE, 0.0, s)[0]
-    everywhere = LogWeights.of(np.zeros(60))
+    measurement = measurements(OPERATORS[name], y, SHAPE, 0.0, noise)[0]
+    uniform = LogWeights.of(np.zeros(60))
     x = other[1:2] + sigma * torch.randn(1, *SHAPE, generator=torch.Generator().manual_seed(1))
-    restoring = Restoring(base, schedule, measured, everywhere, base, soft)
+    restoring = Restoring(base, schedule, measurement, uniform, base, softness)
     flat = x.reshape(1, -1).numpy()
 
-    a, images = dense(OPERATORS[name]), store.images().reshape(60, -1).double().numpy()
+    a, images = operator_matrix(OPERATORS[name]), store.images().reshape(60, -1).double().numpy()
     mask = locality_mask(store.factor(), sigma, threshold).astype(float)
     weights = np.abs(a) @ mask / np.abs(a).sum(axis=1, keepdims=True)  # W, (c, q)
     query = x.reshape(-1).double().numpy()
-    logits = -np.square(query - images) @ mask / (2 * (sigma**2 + soft**2))
-    logits -= np.square(y.reshape(-1).double().numpy() - images @ a.T) @ weights / (2 * s**2)
+    logits = -np.square(query - images) @ mask / (2 * (sigma**2 + softness**2))
+    logits -= np.square(y.reshape(-1).double().numpy() - images @ a.T) @ weights / (2 * noise**2)
     if share == "pixel":
         logits = np.tile(logits.reshape(60, 3, 64).mean(axis=1), (1, 3))
     e = np.exp(logits - logits.max(axis=0))
@@ -73,93 +73,93 @@ def test_one_step_is_the_equation(store, other, name, share, sigma):
 
     residual = y.reshape(-1).double().numpy() - a @ mean
     gap = np.abs(np.arange(8)[:, None] - np.arange(8))
-    line = np.exp(-gap / 2) + 0.4 * np.eye(8)
-    alike = np.kron(np.eye(3), np.kron(line, line)) @ a.T  # K A^T
-    mean = mean + alike @ np.linalg.pinv(a @ alike) @ residual
-    found = restoring(x, sigma).reshape(-1).double().numpy()
-    # LSQR stops short of the inverse, and of a blur's still more.
-    assert np.abs(found - mean.clip(-1, 1)).max() < (0.1 if name == "blurred" else 0.04)
+    kernel = np.exp(-gap / 2) + 0.4 * np.eye(8)
+    gain = np.kron(np.eye(3), np.kron(kernel, kernel)) @ a.T  # K A^T
+    mean = mean + gain @ np.linalg.pinv(a @ gain) @ residual
+    restored = restoring(x, sigma).reshape(-1).double().numpy()
+    # LSQR only approximates the inverse, worst for a blur.
+    assert np.abs(restored - mean.clip(-1, 1)).max() < (0.1 if name == "blurred" else 0.04)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_what_was_measured_is_kept_to_its_noise(store, other, name, noise):
+def test_restorations_agree_with_the_measurement_within_its_noise(store, other, name, noise):
     y = OPERATORS[name](other)
-    made = golddiff.restore(golddiff.PCA(store, 0.1), y, OPERATORS[name], noise, steps=4)
-    rms = (OPERATORS[name](made.images) - y).square().flatten(1).mean(dim=1).sqrt()
-    assert made.images.shape == other.shape
+    result = golddiff.restore(golddiff.PCA(store, 0.1), y, OPERATORS[name], noise, steps=4)
+    rms = (OPERATORS[name](result.images) - y).square().flatten(1).mean(dim=1).sqrt()
+    assert result.images.shape == other.shape
     assert rms.max() <= noise + 2e-3
-    if name not in ("grey", "both"):  # colours of these pictures are random
-        assert (made.images - other).square().mean() < 0.7 * other.square().mean()
+    if name not in ("grey", "both"):  # the colours of the store's images are random
+        assert (result.images - other).square().mean() < 0.7 * other.square().mean()
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_noise_is_judged_from_the_picture(make_store, smooth_images, name):
+def test_the_noise_is_estimated_from_the_picture(make_store, smooth_images, name):
     shape = (3, 32, 32)
     store, other = make_store(smooth_images(60, shape)), smooth_images(4, shape, seed=9)
     operator = OPERATORS[name] if name != "hole" else operators.kept(KNOWN.repeat(4, 4))
     y = operator(other.float() / 127.5 - 1)
-    noise, least = estimated_noise(store, operator, y)
-    assert noise <= 1.5 * least
+    noise, smallest = estimated_noise(store, operator, y)
+    assert noise <= 1.5 * smallest
     noisy = y + 0.3 * torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
     assert estimated_noise(store, operator, noisy)[0] == pytest.approx(
         0.3, rel=0.2 if y[0].numel() > 64 else 0.5
     )
 
 
-def test_noise_of_two_values_cannot_be_judged(store):
+def test_the_noise_of_a_tiny_picture_cannot_be_estimated(store):
     with pytest.raises(ArgumentError, match="noise: cannot be judged"):
         golddiff.restore(golddiff.PCA(store), torch.zeros(1, 3, 2, 2), operators.smaller(4))
 
 
-def test_what_is_missing_moves_with_what_is_around_it():
-    """An estimate that is too dark everywhere is so in the hole, where nothing says it."""
+def test_smooth_projection_also_corrects_the_hole():
+    """Correcting known pixels that are too dark also brightens the unknown ones."""
     y = torch.full((1, 3, int(KNOWN.sum())), 0.5)
-    measured = measurements(OPERATORS["hole"], y, SHAPE, 0.0, 0.1)[0]
+    measurement = measurements(OPERATORS["hole"], y, SHAPE, 0.0, 0.1)[0]
     dark = np.full((1, 192), -0.2, np.float32)
-    found, alone = (
-        torch.from_numpy(move(dark)).reshape(SHAPE)
-        for move in (measured.project_smoothly, measured.project)
+    smooth, plain = (
+        torch.from_numpy(project(dark)).reshape(SHAPE)
+        for project in (measurement.project_smoothly, measurement.project)
     )
-    for moved in (found, alone):
-        torch.testing.assert_close(moved[:, KNOWN], y[0].double(), rtol=0, atol=1e-6)
-    assert (alone[:, ~KNOWN] + 0.2).abs().max() < 1e-6
-    assert found[:, ~KNOWN].min() > 0.1
+    for projected in (smooth, plain):
+        torch.testing.assert_close(projected[:, KNOWN], y[0].double(), rtol=0, atol=1e-6)
+    assert (plain[:, ~KNOWN] + 0.2).abs().max() < 1e-6
+    assert smooth[:, ~KNOWN].min() > 0.1
 
 
-def test_a_whole_picture_without_noise_comes_back(store, other):
-    made = golddiff.restore(golddiff.PCA(store, 0.1), other, lambda x: x, 1e-6, steps=3)
-    torch.testing.assert_close(made.images, other, rtol=0, atol=1e-4)
+def test_a_complete_picture_without_noise_is_returned(store, other):
+    result = golddiff.restore(golddiff.PCA(store, 0.1), other, lambda x: x, 1e-6, steps=3)
+    torch.testing.assert_close(result.images, other, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("share", [None, "seamless"])
-def test_a_measurement_of_all_noise_says_nothing(store, other, share):
+def test_a_measurement_with_huge_noise_has_no_effect(store, other, share):
     pca = golddiff.PCA(store, 0.1, share=share)
     y = OPERATORS["hole"](other[:1])
-    made = golddiff.restore(pca, y, OPERATORS["hole"], 1e6, softness=0, n=2, steps=4, seed=3)
-    free = golddiff.sample(pca.given(halves(store, (), 2, 3)), 2, 4, seed=3)
-    torch.testing.assert_close(made.images, free.images, rtol=0, atol=1e-4)
+    restored = golddiff.restore(pca, y, OPERATORS["hole"], 1e6, softness=0, n=2, steps=4, seed=3)
+    sampled = golddiff.sample(pca.given(halves(store, (), 2, 3)), 2, 4, seed=3)
+    torch.testing.assert_close(restored.images, sampled.images, rtol=0, atol=1e-4)
 
 
 @given(labels=st.lists(st.integers(0, 3), min_size=1, max_size=40), data=st.data())
-def test_halves_are_of_every_class_and_of_what_a_prior_lets_in(labels, data):
-    """Half of each, rounded up; the first is all; the second does not ask how many there are."""
+def test_halves_keep_half_of_every_class_and_of_a_priors_images(labels, data):
+    """The first row keeps all images; others half of each group, rounded up, whatever n is."""
     excluded = np.array(
         data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
     )
     store = SimpleNamespace(n=len(labels), labels=torch.tensor(labels))
     prior = LogWeights(np.where(excluded, -np.inf, 0.0))
-    found = halves(store, (prior,), 3, 5)
-    assert (found[0] == 0).all()
-    assert (found[:2] == halves(store, (prior,), 2, 5)).all()
+    log_weights = halves(store, (prior,), 3, 5)
+    assert (log_weights[0] == 0).all()
+    assert (log_weights[:2] == halves(store, (prior,), 2, 5)).all()
     for label in set(labels):
-        for out in (False, True):
-            of_both = (store.labels.numpy() == label) & (excluded == out)
-            kept = (found[1:, of_both] == 0).sum(axis=1)
-            assert (kept == -(-of_both.sum() // 2)).all()
+        for is_excluded in (False, True):
+            group = (store.labels.numpy() == label) & (excluded == is_excluded)
+            kept = (log_weights[1:, group] == 0).sum(axis=1)
+            assert (kept == -(-group.sum() // 2)).all()
 
 
-def test_a_restoration_does_not_ask_how_many_there_are_but_differs_from_others(store, other):
+def test_a_restoration_does_not_depend_on_n_and_differs_from_the_others(store, other):
     y = OPERATORS["smaller"](other[:2])
     one = golddiff.restore(store, y, OPERATORS["smaller"], 0.0, steps=3)
     three = golddiff.restore(store, y, OPERATORS["smaller"], 0.0, n=3, steps=3)
@@ -170,38 +170,38 @@ def test_a_restoration_does_not_ask_how_many_there_are_but_differs_from_others(s
 
 
 @pytest.mark.parametrize("share", [None, "2x2", "seamless"])
-def test_restorations_say_what_they_are_made_of(store, other, share):
+def test_attributions_reconstruct_the_restorations(store, other, share):
     y = OPERATORS["smaller"](other[:1])
     pca = golddiff.GoldDiff(golddiff.PCA(store, 0.1, share=share), golddiff.PaperSchedule(20, 20))
-    made = golddiff.restore(pca, y, OPERATORS["smaller"], 0, n=2, steps=3, attribution=True)
-    for image, sources in zip(made.images, made.attribution, strict=True):
+    result = golddiff.restore(pca, y, OPERATORS["smaller"], 0, n=2, steps=3, attribution=True)
+    for image, sources in zip(result.images, result.attribution, strict=True):
         torch.testing.assert_close(sources.reconstruct().float(), image, rtol=0, atol=1e-4)
         assert len(sources.images) == 20
         assert sources.image_weights.sum() == pytest.approx(1)
 
 
-def test_a_training_image_comes_back_and_counts_as_a_copy(store):
+def test_a_restored_training_image_counts_as_a_copy_of_itself(store):
     y = OPERATORS["hole"](store.images([7]))
-    made = golddiff.restore(golddiff.PCA(store, 0.0), y, OPERATORS["hole"], 0.01, softness=0)
-    assert made.novelty.copies.all()
-    assert made.novelty.nearest.tolist() == [7]
+    result = golddiff.restore(golddiff.PCA(store, 0.0), y, OPERATORS["hole"], 0.01, softness=0)
+    assert result.novelty.copies.all()
+    assert result.novelty.nearest.tolist() == [7]
 
 
 @pytest.mark.parametrize("name", ["hole", "smaller", "both"])
-def test_the_expected_picture_is_the_gaussian_of_the_images_given_y(store, other, name):
-    """By the equation in pixels, of all images, as there are few."""
-    noise, a = 0.5, dense(OPERATORS[name])
+def test_expected_is_the_posterior_mean_under_a_gaussian_fit(store, other, name):
+    """Against the equation in pixel space, with the mean and covariance of all images."""
+    noise, a = 0.5, operator_matrix(OPERATORS[name])
     images = store.images(range(store.n)).reshape(store.n, -1).double().numpy()
     m, c = images.mean(axis=0), np.cov(images.T, bias=True)
     gain = c @ a.T @ np.linalg.inv(a @ c @ a.T + noise**2 * np.eye(len(a)))
-    off = (other.reshape(len(other), -1).double().numpy() - m) @ a.T
-    found = expected(store, OPERATORS[name], OPERATORS[name](other), noise)
-    assert found.reshape(len(other), -1).numpy() == pytest.approx(
-        (m + off @ gain.T).clip(-1, 1), abs=1e-5
+    residual = (other.reshape(len(other), -1).double().numpy() - m) @ a.T
+    picture = expected(store, OPERATORS[name], OPERATORS[name](other), noise)
+    assert picture.reshape(len(other), -1).numpy() == pytest.approx(
+        (m + residual @ gain.T).clip(-1, 1), abs=1e-5
     )
 
 
-def test_mean_and_spread_are_shown_where_restorations_differ(other):
+def test_mean_and_spread_are_shown_only_if_restorations_differ(other):
     a = OPERATORS["hole"]
     y, operator = a(other)[0], linear(a, SHAPE, (3, 55))
     shown = pictures_of(other[:2], y, operator)
@@ -219,22 +219,22 @@ def test_mean_and_spread_are_shown_where_restorations_differ(other):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_torch_may_have_another_default_device(store, other, name):
-    y, found = OPERATORS[name](other[:1]), []
+def test_torchs_default_device_has_no_effect(store, other, name):
+    y, results = OPERATORS[name](other[:1]), []
     for device in ("cpu", "meta"):
         with torch.device(device):
-            made = golddiff.restore(store, y, OPERATORS[name], 0.1, n=2, steps=1).images
-            found.append((made, expected(store, OPERATORS[name], y, 0.1)))
-    assert all(map(torch.equal, *found))
+            images = golddiff.restore(store, y, OPERATORS[name], 0.1, n=2, steps=1).images
+            results.append((images, expected(store, OPERATORS[name], y, 0.1)))
+    assert all(map(torch.equal, *results))
 
 
-def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
+def test_a_class_is_the_same_as_a_prior_over_its_images(make_store, smooth_images, other):
     store = make_store(smooth_images(40, SHAPE), torch.arange(40) % 2)
     y, pca = OPERATORS["hole"](other[:1]), golddiff.PCA(store, 0.1)
     prior = torch.where(torch.arange(40) % 2 == 1, 0.0, -torch.inf)
     of_class = golddiff.restore(pca, y, OPERATORS["hole"], 0, steps=3, labels=1)
-    weighed = golddiff.restore(pca.given(prior), y, OPERATORS["hole"], 0, steps=3)
-    torch.testing.assert_close(of_class.images, weighed.images, rtol=0, atol=1e-5)
+    of_prior = golddiff.restore(pca.given(prior), y, OPERATORS["hole"], 0, steps=3)
+    torch.testing.assert_close(of_class.images, of_prior.images, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
         ({"steps": 0}, "steps: got 0"),
     ],
 )
-def test_bad_input_is_one_line(store, change, message):
+def test_bad_input_is_refused(store, change, message):
     arguments = {
         "denoiser": golddiff.PCA(store),
         "y": torch.zeros(1, 3, 4, 4),
@@ -269,7 +269,7 @@ def test_bad_input_is_one_line(store, change, message):
         golddiff.restore(**arguments)
 
 
-def test_other_methods_say_which_work(store, make_store):
+def test_other_denoisers_and_points_are_refused(store, make_store):
     for denoiser in (golddiff.Wiener(store), golddiff.Kamb(store, 3), golddiff.Optimal(store)):
         with pytest.raises(ArgumentError, match=r"denoiser: got .* expected an ImageStore, PCA"):
             golddiff.restore(denoiser, torch.zeros(1, 3, 4, 4), OPERATORS["smaller"], 0.1)
@@ -278,7 +278,7 @@ def test_other_methods_say_which_work(store, make_store):
         golddiff.restore(points, torch.zeros(1, 6), lambda x: x, 0.1)
 
 
-def test_what_is_missing_of_a_larger_picture_does_not_show_beside_it():
+def test_missing_pixels_of_a_larger_picture_do_not_leak_into_known_ones():
     mask = Image.new("L", (160, 160))
     mask.paste(255, (70, 0, 83, 160))
     picture = Image.new("L", (160, 160), 80)
@@ -288,7 +288,7 @@ def test_what_is_missing_of_a_larger_picture_does_not_show_beside_it():
     assert (y - (80 / 127.5 - 1)).abs().max() < 0.05
 
 
-def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
+def test_for_restoring_chooses_a_threshold_without_measuring(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
     assert for_restoring(store).mask_threshold == restoring.COLOUR_OF_FEW
     many = make_store(np.zeros((restoring.FEW, 3, 2, 2), np.uint8))

@@ -1,4 +1,4 @@
-"""``golddiff restore``: what it reads, writes, says and refuses."""
+"""``golddiff restore``: its inputs, files, messages and errors."""
 
 import json
 
@@ -12,33 +12,33 @@ from golddiff.cli import run
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, smooth_images):
-    """Pictures of 16 x 16 in photos/, and one that is not among them."""
+    """A folder with 16 x 16 pictures in photos/, and damaged.png, which is not among them."""
     root = tmp_path_factory.mktemp("pictures")
     (root / "photos").mkdir()
     for i, image in enumerate(smooth_images(24, (3, 16, 16)).permute(0, 2, 3, 1).numpy()):
-        place = root / ("damaged.png" if i == 0 else f"photos/{i:02d}.png")
-        Image.fromarray(image).save(place)
+        path = root / ("damaged.png" if i == 0 else f"photos/{i:02d}.png")
+        Image.fromarray(image).save(path)
     return root
 
 
-def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
+def test_restore_writes_its_files_and_refuses_bad_options(folder, capsys, monkeypatch):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(folder / "cache"))
-    asked = ["restore", str(folder / "damaged.png"), "--data", str(folder / "photos"), "--n", "2"]
-    asked += ["--steps", "3", "--method", "golddiff-pca", "--out", str(folder / "out.png")]
+    command = ["restore", str(folder / "damaged.png"), "--data", str(folder / "photos"), "--n", "2"]
+    command += ["--steps", "3", "--method", "golddiff-pca", "--out", str(folder / "out.png")]
     explained = ["--hole", "4,4,6,6", "--explain", str(folder / "why.html")]
-    assert run([*asked, *explained, "--json", str(folder / "run.json")]) == 0
+    assert run([*command, *explained, "--json", str(folder / "run.json")]) == 0
     figures = json.loads((folder / "run.json").read_text())
     assert (figures["hole"], figures["mask"], figures["upscale"]) == ([4, 4, 6, 6], None, None)
     assert golddiff.ImageStore.open(figures["store"]["path"]).n == 23
-    said = capsys.readouterr().out
-    assert "2 restorations" in said
-    assert "noise" in said
-    assert "novelty" in said
+    output = capsys.readouterr().out
+    assert "2 restorations" in output
+    assert "noise" in output
+    assert "novelty" in output
     with Image.open(folder / "out.png") as picture:
         assert picture.width > 3 * picture.height
     assert "FAIL" not in (folder / "why.html").read_text()
-    assert run([*asked, "--upscale", "2", "--colours"]) == 0
-    for wrong, message in (
+    assert run([*command, "--upscale", "2", "--colours"]) == 0
+    for options, message in (
         ([], "got nothing to restore"),
         (["--hole", "4,4,60,6"], "--hole: got 4,4,60,6, which is not inside"),
         (["--hole", "4,4,6"], "--hole: got 4,4,6"),
@@ -51,14 +51,14 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
         (["--mask", str(folder / "out.png"), "--out", str(folder / "a.png")], "--mask: has"),
         (["--colours", "--json", str(folder / "out.png")], "is also the file of --out"),
     ):
-        assert run([*asked, *wrong]) == 2
+        assert run([*command, *options]) == 2
         err = capsys.readouterr().err
         assert message in err
         assert err.count("\n") == 1
-    # Refused before a store is looked for.
-    soft = ["--noise", "0", "--softness", "0"]
-    for wrong in (["--n", "0"], ["--steps", "0"], ["--hole", "4,4,60,6"], ["--hole", "a,b"], soft):
-        assert run([*asked, "--colours", *wrong]) == 2
+    # Refused before a store is opened.
+    refused = ["--n 0", "--steps 0", "--hole 4,4,60,6", "--hole a,b", "--noise 0 --softness 0"]
+    for options in refused:
+        assert run([*command, "--colours", *options.split()]) == 2
         assert "using the store" not in capsys.readouterr().out
     monkeypatch.chdir(folder)
     assert run(["index", "photos", "photos.store"]) == 0
@@ -66,31 +66,31 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
     assert "--size: does not apply to a store" in capsys.readouterr().err
 
 
-def test_a_hole_is_in_pixels_of_the_file_however_large_it_is(folder, monkeypatch):
+def test_a_hole_is_given_in_pixels_of_a_large_file(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with Image.open("damaged.png") as picture:
         picture.resize((2048, 2048)).save("large.png")
     assert run(["index", "photos", "large.store"]) == 0
-    asked = ["restore", "large.png", "--store", "large.store", "--n", "1", "--steps", "1"]
-    assert run([*asked, "--hole", "1200,1200,500,500", "--out", "large.npz"]) == 0
+    command = ["restore", "large.png", "--store", "large.store", "--n", "1", "--steps", "1"]
+    assert run([*command, "--hole", "1200,1200,500,500", "--out", "large.npz"]) == 0
 
 
-def test_a_mask_is_painted_on_black_or_on_nothing(folder, monkeypatch, capsys):
+def test_a_mask_may_be_white_on_black_or_on_transparency(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert run(["index", "photos", "masked.store"]) == 0
     layer = Image.new("LA", (16, 16))
     layer.paste((255, 255), (4, 4, 10, 10))
     layer.save("layer.png")
     layer.getchannel("L").save("black.png")
-    asked = ["restore", "damaged.png", "--store", "masked.store", "--n", "1", "--steps", "1"]
-    found = []
+    command = ["restore", "damaged.png", "--store", "masked.store", "--n", "1", "--steps", "1"]
+    results = []
     for name in ("layer", "black"):
-        assert run([*asked, "--mask", f"{name}.png", "--out", f"{name}.npz"]) == 0
-        found.append(np.load(f"{name}.npz")["images"])
-    assert (found[0] == found[1]).all()
+        assert run([*command, "--mask", f"{name}.png", "--out", f"{name}.npz"]) == 0
+        results.append(np.load(f"{name}.npz")["images"])
+    assert (results[0] == results[1]).all()
 
 
-def test_what_was_erased_of_a_picture_is_its_hole(folder, monkeypatch, fails):
+def test_transparent_pixels_of_a_picture_are_its_hole(folder, monkeypatch, fails):
     monkeypatch.chdir(folder)
     assert run(["index", "photos", "erased.store"]) == 0
     with Image.open("damaged.png") as picture:
@@ -98,17 +98,17 @@ def test_what_was_erased_of_a_picture_is_its_hole(folder, monkeypatch, fails):
     erased.save("whole.png")
     erased.paste((0, 0, 0, 0), (4, 4, 10, 10))
     erased.save("erased.png")
-    asked = ["--store", "erased.store", "--n", "1", "--steps", "1", "--noise", "0"]
-    for name, words in (("erased", []), ("damaged", ["--hole", "4,4,6,6"])):
-        assert run(["restore", f"{name}.png", *asked, *words, "--out", f"{name}.npz"]) == 0
-    found = [np.load(f"{name}.npz")["images"] for name in ("erased", "damaged")]
-    assert (found[0] == found[1]).all()
-    assert "--hole: got nothing to restore" in fails("restore", "whole.png", *asked)
+    options = ["--store", "erased.store", "--n", "1", "--steps", "1", "--noise", "0"]
+    for name, hole in (("erased", []), ("damaged", ["--hole", "4,4,6,6"])):
+        assert run(["restore", f"{name}.png", *options, *hole, "--out", f"{name}.npz"]) == 0
+    results = [np.load(f"{name}.npz")["images"] for name in ("erased", "damaged")]
+    assert (results[0] == results[1]).all()
+    assert "--hole: got nothing to restore" in fails("restore", "whole.png", *options)
 
 
-def test_a_photograph_is_no_mask(folder, monkeypatch, fails):
+def test_a_grey_photograph_is_refused_as_a_mask(folder, monkeypatch, fails):
     monkeypatch.chdir(folder)
     grey = np.linspace(0, 255, 256).astype(np.uint8).reshape(16, 16)
     Image.fromarray(grey).save("photograph.png")
-    words = fails("restore", "damaged.png", "--data", "photos", "--mask", "photograph.png")
-    assert "--mask: 75% of it is grey" in words
+    message = fails("restore", "damaged.png", "--data", "photos", "--mask", "photograph.png")
+    assert "--mask: 75% of it is grey" in message

@@ -1,20 +1,20 @@
-"""A stand-in for a process."""
+"""A stand-in for a separate process."""
 
 from golddiff_lab.process import Process
 
 
-class Here(Process):
-    """An object in this process: starting others takes seconds, and few tests are about that."""
+class InProcess(Process):
+    """Runs its object in this process, since starting another takes seconds."""
 
     def __init__(self, name, make, spec, threads):
         self.name, self._make, self._spec = name, make, spec
 
     def __enter__(self):
-        self._made = self._make(self._spec)
+        self._object = self._make(self._spec)
         return self
 
     def close(self):
         pass
 
     def ask(self, method, *arguments):
-        return getattr(self._made, method)(*arguments)
+        return getattr(self._object, method)(*arguments)
