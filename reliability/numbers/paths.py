@@ -181,7 +181,7 @@ def compared(rng: np.random.Generator, case: Case) -> Errors:
         ("pixels", TileBlocks.of(store.shape, relevance), case.images, x, pixels),
         ("index", KeptBlocks.of(index, relevance), indexed, index.blocks.project(x), blocks),
     ):
-        search = NeighborSearch(store, metric, x, store.rows_of(None))
+        search = NeighborSearch(store, metric, x, store.rows_of(None), 0.5 / case.sigma**2)
         distances = metric.distances(store, x, store.rows_of(None))
         for q, query in enumerate(projected):
             exact = weights @ ((images - query.astype(np.float64)) ** 2).T
