@@ -77,11 +77,11 @@ def test_building_an_index_never_writes_through_links(tmp_path, outside):
     target.write_bytes(b"precious")
     (outside / "old").mkdir()
     left = ".index.building-x"
-    for name, place in (("a", f"{left}/numbers.bin"), ("b", left), ("c", "index")):
+    for name, link_path in (("a", f"{left}/numbers.bin"), ("b", left), ("c", "index")):
         written(sound_store(), tmp_path / name)
-        link = tmp_path / name / place
+        link = tmp_path / name / link_path
         link.parent.mkdir(exist_ok=True)
-        link.symlink_to(target if place.endswith(".bin") else outside)
+        link.symlink_to(target if link_path.endswith(".bin") else outside)
         Index.build(ImageStore.open(tmp_path / name)).verify()
         assert not list((tmp_path / name).glob(".index*"))
     assert sorted(path.name for path in outside.iterdir()) == ["old", "precious"]

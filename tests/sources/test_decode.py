@@ -189,9 +189,9 @@ def test_a_decompression_bomb_is_refused():
 def test_random_damage_raises_only_unreadable_image_error():
     noise = np.random.default_rng(0)
     for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"):
-        whole = encoded(pixels(0, 24, 24), kind)
+        image = encoded(pixels(0, 24, 24), kind)
         for _ in range(60):
-            data = bytearray(whole)
+            data = bytearray(image)
             for index in noise.integers(0, len(data), 6):
                 data[index] = noise.integers(256)
             with contextlib.suppress(UnreadableImageError):

@@ -198,8 +198,8 @@ class TestLoad:
         copied = golddiff.load(store.path)
         store.artifacts.save("masks", {"a": np.zeros(3)})
         assert golddiff.load(store.path).path == copied.path
-        other = ImageStore.build(255 - IMAGES, tmp_path / "s", overwrite=True)
-        assert torch.equal(golddiff.load(store.path).images(), other.images())
+        rebuilt = ImageStore.build(255 - IMAGES, tmp_path / "s", overwrite=True)
+        assert torch.equal(golddiff.load(store.path).images(), rebuilt.images())
 
     def test_numpy_scalars_are_treated_as_python_numbers(self):
         images = IMAGES / np.float32(255)
@@ -214,9 +214,9 @@ class TestLoad:
         path = tmp_path / "s"
         modified = ImageStore.build(IMAGES, path, exist_ok=True).path.stat().st_mtime_ns
         assert ImageStore.build(IMAGES, path, exist_ok=True).path.stat().st_mtime_ns == modified
-        for other in (255 - IMAGES, IMAGES[:4], "digits"):
+        for source in (255 - IMAGES, IMAGES[:4], "digits"):
             with pytest.raises(ArgumentError, match="exists already"):
-                ImageStore.build(other, path, exist_ok=True)
+                ImageStore.build(source, path, exist_ok=True)
         with pytest.raises(ArgumentError, match="exists already"):
             ImageStore.build(IMAGES, path)
 
