@@ -1,4 +1,4 @@
-"""Small U-Nets with weights that make every part of them count."""
+"""Small U-Nets with random weights that make every branch contribute."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def make_unet():
                 if name == TABLE:
                     continue
                 noise = torch.randn(p.shape, generator=generator)
-                # A start from zeros would hide whole branches.
+                # A zero initialisation would hide whole branches.
                 scale = p[0].numel() ** -0.5 if p.ndim > 1 else 0.2
                 p.copy_(noise * scale + (1.0 if _is_gain(name) else 0.0))
         return network.eval()

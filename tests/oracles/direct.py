@@ -1,7 +1,7 @@
-"""The attention-free DDPM U-Net from its state dict alone, in float64, step by step.
+"""A float64 reference of the attention-free DDPM U-Net, computed from its state dict alone.
 
-Written from the paper (Ho et al. 2020) and the names of the published checkpoints; shares nothing
-with the module under test.
+It follows the paper (Ho et al. 2020) and the parameter names of the published checkpoints, and
+shares no code with the module under test.
 """
 
 import math
@@ -16,41 +16,41 @@ def eps(state, x, t, labels=None, *, multipliers, blocks, groups=32):
     x = x.double()
     width = w["head.weight"].shape[0]
 
-    # Sinusoids: sin and cos of t / 10000^(2i / width), in turn.
-    rows = torch.empty(len(t), width, dtype=torch.float64)
+    # Interleaved sin and cos of t / 10000^(2i / width).
+    sinusoids = torch.empty(len(t), width, dtype=torch.float64)
     for i in range(width // 2):
         angle = t.double() / 10000 ** (2 * i / width)
-        rows[:, 2 * i], rows[:, 2 * i + 1] = angle.sin(), angle.cos()
+        sinusoids[:, 2 * i], sinusoids[:, 2 * i + 1] = angle.sin(), angle.cos()
     time = "time_embedding.timembedding"
-    features = linear(rows, w[f"{time}.1.weight"], w[f"{time}.1.bias"])
+    features = linear(sinusoids, w[f"{time}.1.weight"], w[f"{time}.1.bias"])
     features = linear(swish(features), w[f"{time}.3.weight"], w[f"{time}.3.bias"])
     if labels is not None:
         features = features + embedding(labels, w["class_embedding.weight"])
 
     h = conv(w, "head", x, padding=1)
-    kept, place = [h], 0
+    skips, index = [h], 0
     for level in range(len(multipliers)):
         for _ in range(blocks):
-            h = block(w, f"downblocks.{place}", h, features)
-            kept.append(h)
-            place += 1
+            h = block(w, f"downblocks.{index}", h, features)
+            skips.append(h)
+            index += 1
         if level < len(multipliers) - 1:
-            h = conv(w, f"downblocks.{place}.main", h, padding=1, stride=2)
-            kept.append(h)
-            place += 1
+            h = conv(w, f"downblocks.{index}.main", h, padding=1, stride=2)
+            skips.append(h)
+            index += 1
     h = block(w, "middleblocks.0", h, features)
     h = attention(w, "middleblocks.0.attn", h)
     h = block(w, "middleblocks.1", h, features)
-    place = 0
+    index = 0
     for level in reversed(range(len(multipliers))):
         for _ in range(blocks + 1):
-            h = block(w, f"upblocks.{place}", torch.cat([h, kept.pop()], 1), features)
-            place += 1
+            h = block(w, f"upblocks.{index}", torch.cat([h, skips.pop()], 1), features)
+            index += 1
         if level > 0:
             h = h.repeat_interleave(2, 2).repeat_interleave(2, 3)
-            h = conv(w, f"upblocks.{place}.main", h, padding=1)
-            place += 1
-    assert not kept
+            h = conv(w, f"upblocks.{index}.main", h, padding=1)
+            index += 1
+    assert not skips
     return conv(w, "tail.2", swish(norm(w, "tail.0", h)), padding=1)
 
 

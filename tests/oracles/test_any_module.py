@@ -1,7 +1,7 @@
-"""Any torch module is a denoiser once it is said how it was trained.
+"""Any torch module becomes a denoiser, given its parameterisation.
 
-The images are a point cloud whose posterior mean has a closed form, so a network that has learned
-all there is to learn can be written down for every way of training; each must give that mean.
+The images are a few points, whose posterior mean has a closed form. The ideal network of every
+parameterisation is therefore known, and must give that mean.
 """
 
 import math
@@ -28,48 +28,46 @@ def mean(x, sigma, points=POINTS):
     return torch.einsum("bi,ichw->bchw", weights, points)
 
 
-def wide(value):
+def per_image(value):
     return value[:, None, None, None]
 
 
-class Perfect(nn.Module):
-    """Sees what a network of its training sees, and returns what that is trained to return."""
+class Ideal(nn.Module):
+    """The ideal network of a parameterisation, from its scaled input and time."""
 
-    def __init__(self, training, points=POINTS, of_time=None):
+    def __init__(self, kind, points=POINTS, sigma_of_time=None):
         super().__init__()
-        self.training_kind, self.points, self.of_time = training, points, of_time
+        self.kind, self.points, self.sigma_of_time = kind, points, sigma_of_time
         self.weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
 
     def forward(self, x, t):
-        sigma = self.of_time(t)
+        sigma = self.sigma_of_time(t)
         assert x.dtype == torch.float64
-        if self.training_kind in ("eps", "v", "x0"):
-            a = wide(1 / (1 + sigma**2))
+        if self.kind in ("eps", "v", "x0"):
+            a = per_image(1 / (1 + sigma**2))
             x0 = mean(x / a.sqrt(), sigma, self.points)
             eps = (x - a.sqrt() * x0) / (1 - a).sqrt()
-            return {"eps": eps, "x0": x0, "v": a.sqrt() * eps - (1 - a).sqrt() * x0}[
-                self.training_kind
-            ]
-        if self.training_kind == "flow":  # x = (1 - t) x0 + t eps, told t
-            s = wide(t)
+            return {"eps": eps, "x0": x0, "v": a.sqrt() * eps - (1 - a).sqrt() * x0}[self.kind]
+        if self.kind == "flow":  # x = (1 - t) x0 + t eps
+            s = per_image(t)
             x0 = mean(x / (1 - s), sigma, self.points)
             return (x - (1 - s) * x0) / s - x0
         # EDM's F, from D = c_skip x + c_out F.
         data = 0.5
-        total = wide(sigma**2 + data**2)
+        total = per_image(sigma**2 + data**2)
         noisy = x * total.sqrt()
         x0 = mean(noisy, sigma, self.points)
-        return (x0 - data**2 / total * noisy) * total.sqrt() / (wide(sigma) * data)
+        return (x0 - data**2 / total * noisy) * total.sqrt() / (per_image(sigma) * data)
 
 
 def vp_level(t):
-    """Between two steps log sigma is a line."""
+    """Sigma at time t; log sigma is linear between two steps."""
     steps = ((1 - ALPHAS) / ALPHAS).sqrt().log()
     low = t.double().floor().long().clamp(max=998)
     return (steps[low] + (t - low) * (steps[low + 1] - steps[low])).exp()
 
 
-TRAININGS = {
+SIGMA_OF_TIME = {
     "eps": vp_level,
     "v": vp_level,
     "x0": vp_level,
@@ -78,36 +76,36 @@ TRAININGS = {
 }
 
 
-@pytest.mark.parametrize("training", TRAININGS)
+@pytest.mark.parametrize("kind", SIGMA_OF_TIME)
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (0.5, 0.5), (3.0, 0.0)])
-def test_a_perfect_network_of_every_training_gives_the_posterior_mean(training, scale, shift):
-    network = Perfect(training, scale * POINTS + shift, TRAININGS[training])
+def test_ideal_network_gives_the_posterior_mean(kind, scale, shift):
+    network = Ideal(kind, scale * POINTS + shift, SIGMA_OF_TIME[kind])
     D = golddiff.Oracle(
-        network, training, scale=scale if shift == 0 else (scale, shift), shape=(1, 4, 4)
+        network, kind, scale=scale if shift == 0 else (scale, shift), shape=(1, 4, 4)
     )
     sigma = torch.tensor(LEVELS, dtype=torch.float64)
     noise = torch.randn(4, 1, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    x = POINTS[:4] + wide(sigma) * noise
-    # Below a VP network's lowest level that one stands in.
-    tolerance = 1e-3 if training in ("eps", "v", "x0") else 1e-5
+    x = POINTS[:4] + per_image(sigma) * noise
+    # Below its lowest level, a VP network uses that level.
+    tolerance = 1e-3 if kind in ("eps", "v", "x0") else 1e-5
     torch.testing.assert_close(D(x, sigma).double(), mean(x, sigma), atol=tolerance, rtol=0)
-    made = golddiff.sample(D, n=3, steps=4, seed=0).images
-    assert made.shape == (3, 1, 4, 4)
+    images = golddiff.sample(D, n=3, steps=4, seed=0).images
+    assert images.shape == (3, 1, 4, 4)
     assert next(network.parameters()).requires_grad
 
 
-def test_the_five_ways_agree_on_their_samples():
-    def images(training):
-        oracle = golddiff.Oracle(Perfect(training, of_time=TRAININGS[training]), training,
+def test_all_parameterisations_give_the_same_samples():
+    def images(kind):
+        oracle = golddiff.Oracle(Ideal(kind, sigma_of_time=SIGMA_OF_TIME[kind]), kind,
                                  shape=(1, 4, 4))  # fmt: skip
         return golddiff.sample(oracle, n=8, steps=10, seed=3).images
 
     expected = images("edm")
-    for training in TRAININGS:
-        torch.testing.assert_close(images(training), expected, atol=2e-3, rtol=0)
+    for kind in SIGMA_OF_TIME:
+        torch.testing.assert_close(images(kind), expected, atol=2e-3, rtol=0)
 
 
-def test_a_network_on_sigma_is_told_sigma_and_sees_x_as_it_is():
+def test_sigma_schedule_passes_x_and_sigma_unchanged():
     x = torch.randn(2, 1, 4, 4, dtype=torch.float64)
     D = golddiff.Oracle(lambda x, sigma: mean(x.double(), sigma.double()), "x0", "sigma")
     torch.testing.assert_close(
@@ -116,12 +114,12 @@ def test_a_network_on_sigma_is_told_sigma_and_sees_x_as_it_is():
 
 
 @pytest.mark.parametrize("form", ["alphas", "scheduler", "function"])
-def test_schedules_are_alphas_a_scheduler_or_a_function(form):
+def test_schedule_may_be_alphas_a_scheduler_or_a_function(form):
     scheduler = ddim_scheduler(10, clip=False)
-    told = []
+    timesteps = []
 
     def network(x, t):
-        told.append(t)
+        timesteps.append(t)
         return torch.zeros_like(x)
 
     schedule = {
@@ -132,10 +130,10 @@ def test_schedules_are_alphas_a_scheduler_or_a_function(form):
     alpha = float(scheduler.alphas_cumprod[300])
     golddiff.Oracle(network, "eps", schedule)(torch.ones(1, 1, 4, 4), math.sqrt(1 / alpha - 1))
     expected = 1000 * math.sqrt(1 / alpha - 1) if form == "function" else 300
-    assert float(told[0]) == pytest.approx(expected)
+    assert float(timesteps[0]) == pytest.approx(expected)
 
 
-def test_a_diffusers_network_is_taken_as_it_is():
+def test_diffusers_network_needs_no_wrapper():
     from diffusers import UNet2DModel
 
     torch.manual_seed(0)
@@ -177,13 +175,13 @@ def test_bad_arguments_are_named(arguments, message):
         golddiff.Oracle(**{"module": nn.Identity()} | arguments)
 
 
-def test_numbers_of_numpy_s_are_numbers():
+def test_numpy_scalars_are_accepted():
     x = torch.ones(1, 1, 4, 4)
-    plain, of_numpy = (
+    plain, numpy_scalars = (
         golddiff.Oracle(lambda x, t: x, "edm", scale=scale, sigma_data=sigma_data)(x, 1.0)
         for scale, sigma_data in ((2, 1), (np.float32(2), np.int64(1)))
     )
-    assert torch.equal(plain, of_numpy)
+    assert torch.equal(plain, numpy_scalars)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +200,7 @@ def test_bad_calls_are_named(call, message):
         golddiff.Oracle(lambda x, t: x, num_classes=2, no_class=2)(*call)
 
 
-def test_without_a_shape_it_denoises_but_cannot_sample():
+def test_oracle_without_shape_denoises_but_cannot_sample():
     D = golddiff.Oracle(lambda x, t: torch.zeros_like(x))
     assert D(torch.ones(2, 3, 4, 5), 1.0).shape == (2, 3, 4, 5)
     assert D(torch.ones(2, 7), 1.0).shape == (2, 7)
@@ -211,27 +209,27 @@ def test_without_a_shape_it_denoises_but_cannot_sample():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
-def test_a_network_that_returns_no_numbers_is_told(value):
+def test_network_output_must_be_finite(value):
     D = golddiff.Oracle(lambda x, t: torch.full_like(x, value, dtype=torch.float64))
     with pytest.raises(CheckpointError, match="returns NaN or infinity"):
         D(torch.ones(2, 1, 4, 4), 1.0)
 
 
-def test_a_network_that_returns_something_else_is_told():
+def test_network_output_must_have_the_shape_of_the_images():
     for returned in (torch.zeros(1, 1, 2, 2), None, [1]):
         with pytest.raises(CheckpointError, match=r"returns .* for images"):
             golddiff.Oracle(lambda x, t, r=returned: r)(torch.ones(1, 1, 4, 4), 1.0)
 
 
-def test_a_module_stays_where_it_is_unless_told():
+def test_module_keeps_its_device_by_default():
     network = nn.Linear(2, 2, device="meta")
     assert golddiff.Oracle(network, "edm").device == torch.device("meta")
     assert golddiff.Oracle(lambda x, t: x, "edm").device == torch.device("cpu")
     assert golddiff.Oracle(nn.Linear(2, 2), "edm", device="meta").device == torch.device("meta")
 
 
-def test_a_network_in_half_precision_is_run_in_it():
-    seen = []
+def test_half_precision_network_runs_in_its_dtype():
+    dtypes = []
 
     class Half(nn.Module):
         def __init__(self):
@@ -239,8 +237,8 @@ def test_a_network_in_half_precision_is_run_in_it():
             self.layer = nn.Linear(2, 2).to(torch.bfloat16)
 
         def forward(self, x, t):
-            seen.append((x.dtype, t.dtype))
+            dtypes.append((x.dtype, t.dtype))
             return self.layer(x)
 
     assert golddiff.Oracle(Half(), "edm")(torch.ones(3, 2), 1.0).dtype == torch.float32
-    assert seen == [(torch.bfloat16, torch.float32)]
+    assert dtypes == [(torch.bfloat16, torch.float32)]

@@ -18,13 +18,13 @@ def x():
 
 
 def expected(network, x, sigma, timestep):
-    """X0 by the direct computation, at the level of a whole timestep."""
+    """x0 by the direct computation at a whole timestep."""
     config = network.config
     t = torch.full((len(x),), timestep)
-    state = x.double() / (1 + sigma**2) ** 0.5
+    x_t = x.double() / (1 + sigma**2) ** 0.5
     labels = torch.full((len(x),), config.classes) if config.classes else None
     eps = direct.eps(
-        network.state_dict(), state, t, labels,
+        network.state_dict(), x_t, t, labels,
         multipliers=config.multipliers, blocks=config.blocks,
     )  # fmt: skip
     return (x.double() - sigma * eps).float()
@@ -34,7 +34,7 @@ def sigma_of(oracle, timestep):
     return float(oracle.schedule.sigmas[timestep])
 
 
-def test_a_header_that_begins_like_a_pickle_is_safetensors(make_unet, tmp_path):
+def test_safetensors_header_that_begins_like_a_pickle(make_unet, tmp_path):
     network, path = make_unet((1,)), tmp_path / "a.safetensors"
     description = describe(network)
     for length in range(0, 256, 8):
@@ -57,9 +57,9 @@ def describe(network, side=28):
 def test_published_checkpoint(make_unet, tmp_path, x, wrapped, zipped):
     network = make_unet((1, 2, 2))
     state = network.state_dict()
-    whole = {"epoch": 200, "model_state_dict": state, "loss": 0.02} if wrapped else state
+    content = {"epoch": 200, "model_state_dict": state, "loss": 0.02} if wrapped else state
     path = tmp_path / "ckpt_epoch_200.pt"
-    torch.save(whole, path, _use_new_zipfile_serialization=zipped)
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
     oracle = load_oracle(path)
     assert oracle.shape == (1, 28, 28)
     assert oracle.num_classes == 0
@@ -82,7 +82,7 @@ def test_side_of_a_published_checkpoint(make_unet, tmp_path, folder, resolution,
         load_oracle(path, resolution=30)
 
 
-def test_own_folder_and_file_in_half_precision(make_unet, tmp_path, x):
+def test_golddiff_folder_and_half_precision_file(make_unet, tmp_path, x):
     network = make_unet((1, 2, 2), classes=5)
     write_folder(tmp_path / "run", network, describe(network))
     write_weights(tmp_path / "a.bin", network, describe(network), torch.float16)
@@ -133,10 +133,10 @@ def test_diffusers_model(diffusers_unet, tmp_path, monkeypatch, safe, prediction
     x = torch.randn(2, 1, 8, 8)
     alpha = scheduler.alphas_cumprod[300]
     sigma = float(((1 - alpha) / alpha).sqrt())
-    state = alpha.sqrt() * x
+    x_t = alpha.sqrt() * x
     with torch.no_grad():
-        out = diffusers_unet(state, 300, class_labels=torch.tensor([1, 1])).sample
-    x0 = scheduler_x0(scheduler, out, state)
+        out = diffusers_unet(x_t, 300, class_labels=torch.tensor([1, 1])).sample
+    x0 = scheduler_x0(scheduler, out, x_t)
     torch.testing.assert_close(oracle(x, sigma, 1), x0, atol=1e-4, rtol=1e-4)
     with pytest.raises(ArgumentError, match="labels: this network takes a class"):
         oracle(x, sigma)
@@ -146,37 +146,37 @@ def test_diffusers_model(diffusers_unet, tmp_path, monkeypatch, safe, prediction
 
 
 @pytest.mark.parametrize("prediction", [["epsilon"], {"epsilon": 1}, None, "velocity"])
-def test_a_diffusers_prediction_of_another_kind_is_named(diffusers_unet, tmp_path, prediction):
+def test_unknown_diffusers_prediction_type_is_named(diffusers_unet, tmp_path, prediction):
     from diffusers import DDPMScheduler
 
     diffusers_unet.save_pretrained(tmp_path)
     DDPMScheduler().save_pretrained(tmp_path)
-    place = tmp_path / "scheduler_config.json"
-    config = json.loads(place.read_text()) | {"prediction_type": prediction}
-    place.write_text(json.dumps(config))
+    path = tmp_path / "scheduler_config.json"
+    config = json.loads(path.read_text()) | {"prediction_type": prediction}
+    path.write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=r"prediction_type is .*expected one of epsilon"):
         load_oracle(tmp_path)
 
 
-def scheduler_x0(scheduler, out, state):
-    """The scheduler's own reading of a prediction."""
+def scheduler_x0(scheduler, out, x_t):
+    """x0 as the scheduler computes it from a network output."""
     scheduler.register_to_config(clip_sample=False)
-    return scheduler.step(out, 300, state).pred_original_sample
+    return scheduler.step(out, 300, x_t).pred_original_sample
 
 
-def test_edm_pickles_go_to_their_own_reader(tmp_path, monkeypatch):
+def test_edm_pickles_are_read_by_load_edm(tmp_path, monkeypatch):
     path = tmp_path / "edm.pkl"
     path.write_bytes(b"\x80\x03}q\x00.")
-    asked = []
+    calls = []
 
     def load_edm(path, resolution):
-        asked.append((path, resolution))
+        calls.append((path, resolution))
         return {"module": torch.nn.Identity(), "shape": (3, 32, 32)}
 
     monkeypatch.setattr(load, "load_edm", load_edm)
     opened = load_oracle(path, batch_size=7)
     assert (opened.shape, opened.batch_size, str(opened.device)) == ((3, 32, 32), 7, "cpu")
-    assert asked == [(path, None)]
+    assert calls == [(path, None)]
     with pytest.raises(ArgumentError, match="resolution: got 64"):
         load_oracle(path, resolution=64)
 
@@ -193,7 +193,7 @@ def test_foreign_classes_are_refused(tmp_path):
 
 
 def damaged(state):
-    """Ways to spoil a published state dict, and what the error says."""
+    """Damaged variants of a published state dict, and the error messages."""
     names = sorted(state)
     yield {n: v for n, v in state.items() if n != "tail.2.bias"}, r"lacks tail\.2\.bias"
     yield {**state, "extra": torch.zeros(1)}, "has unexpected extra"
@@ -218,7 +218,7 @@ def test_weights_that_do_not_fit_are_named(make_unet, tmp_path):
         assert str(path) in str(caught.value)
 
 
-def test_truncated_files(make_unet, tmp_path):
+def test_truncated_files_are_named(make_unet, tmp_path):
     network = make_unet()
     torch.save(network.state_dict(), tmp_path / "a.pt")
     write_weights(tmp_path / "b.safetensors", network, describe(network))
@@ -230,7 +230,7 @@ def test_truncated_files(make_unet, tmp_path):
                 load_oracle(path)
 
 
-def test_no_checkpoint_at_all(tmp_path):
+def test_paths_without_a_checkpoint_are_refused(tmp_path):
     (tmp_path / "page.pt").write_text("<html>404</html>")
     (tmp_path / "config.json").write_text("[1]")
     for path, message in (
@@ -258,7 +258,7 @@ def test_no_checkpoint_at_all(tmp_path):
         ({"training": None}, "how it was trained"),
     ],
 )
-def test_damaged_description(make_unet, tmp_path, change, message):
+def test_damaged_descriptions_are_refused(make_unet, tmp_path, change, message):
     network = make_unet((1, 2, 2))
     path = tmp_path / "a.safetensors"
     write_weights(path, network, {**describe(network), **change})

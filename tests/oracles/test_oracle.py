@@ -23,37 +23,37 @@ def x_of(b, seed=0):
     return torch.randn(b, 1, 8, 8, generator=torch.Generator().manual_seed(seed))
 
 
-def test_mixed_levels_are_each_their_own_call(oracle):
+def test_batch_of_mixed_sigmas_matches_single_calls(oracle):
     x, sigmas = x_of(3), torch.tensor([0.3, 5.0, 60.0])
-    whole = oracle(x * sigmas[:, None, None, None], sigmas)
+    batch = oracle(x * sigmas[:, None, None, None], sigmas)
     for i in range(3):
         alone = oracle(x[i : i + 1] * sigmas[i], float(sigmas[i]))
-        # x0 = x - sigma eps: the network's noise, whose convolutions sum some hundred products of
-        # about 1 in float32 (2^-24 = 6e-8 a rounding) in one order or another, times sigma.
+        # x0 = x - sigma eps. The order of the float32 sums in convolutions affects eps: some
+        # hundred products of about 1, each rounded by 2^-24 = 6e-8.
         torch.testing.assert_close(
-            whole[i : i + 1], alone, atol=1e-5 * float(1 + sigmas[i]), rtol=0
+            batch[i : i + 1], alone, atol=1e-5 * float(1 + sigmas[i]), rtol=0
         )
 
 
 def test_results_do_not_depend_on_the_batch_size(make_unet):
     network, x = make_unet(classes=3), x_of(5)
     labels = torch.tensor([0, 1, 2, 1, 0])
-    about = unet_arguments(network, 8, True, "test")
-    wide, narrow = (Oracle(**about, batch_size=b)(x, 1.0, labels) for b in (5, 2))
+    arguments = unet_arguments(network, 8, True, "test")
+    wide, narrow = (Oracle(**arguments, batch_size=b)(x, 1.0, labels) for b in (5, 2))
     torch.testing.assert_close(wide, narrow, atol=1e-5, rtol=1e-5)
-    assert oracle_like(wide)
+    assert is_float32_without_gradients(wide)
 
 
-def oracle_like(images):
+def is_float32_without_gradients(images):
     return images.dtype == torch.float32 and not images.requires_grad
 
 
-def test_input_of_another_float_type_gives_float32(oracle):
-    assert oracle_like(oracle(x_of(2).double(), 1.0))
+def test_float64_input_gives_float32_output(oracle):
+    assert is_float32_without_gradients(oracle(x_of(2).double(), 1.0))
     assert oracle(x_of(0), 1.0).shape == (0, 1, 8, 8)
 
 
-def test_no_label_is_the_learned_no_class(conditional):
+def test_no_label_uses_the_learned_null_class(conditional):
     x, t = x_of(2), torch.full((2,), 500)
     sigma = float(conditional.schedule.sigmas[500])
     with torch.no_grad():
@@ -63,12 +63,12 @@ def test_no_label_is_the_learned_no_class(conditional):
     assert (conditional(x, sigma) - conditional(x, sigma, 1)).abs().max() > 1e-3
 
 
-def test_one_label_is_for_every_image(conditional):
+def test_single_label_applies_to_every_image(conditional):
     x = x_of(2)
     assert torch.equal(conditional(x, 1.0, 2), conditional(x, 1.0, [2, 2]))
 
 
-def test_a_network_may_need_a_class(conditional):
+def test_network_without_null_class_requires_labels(conditional):
     conditional.no_class = None
     with pytest.raises(ArgumentError, match="labels: this network takes a class"):
         conditional(x_of(1), 1.0)
@@ -99,15 +99,15 @@ def test_bad_input_is_named(conditional, x, sigma, labels, message):
         conditional(x, sigma, labels)
 
 
-def test_labels_of_an_unconditional_network_are_an_error(oracle):
+def test_unconditional_network_refuses_labels(oracle):
     with pytest.raises(ArgumentError, match="trained without classes"):
         oracle(x_of(1), 1.0, 0)
 
 
-def test_sample_takes_an_oracle_with_either_sampler(oracle):
-    made = golddiff.sample(oracle, 2, 3, seed=1)
-    assert made.images.shape == (2, 1, 8, 8)
-    assert made.images.abs().max() <= 1
-    assert made.sigmas == ddim_sigmas(3)
+def test_sample_accepts_an_oracle_with_ddim_and_heun(oracle):
+    result = golddiff.sample(oracle, 2, 3, seed=1)
+    assert result.images.shape == (2, 1, 8, 8)
+    assert result.images.abs().max() <= 1
+    assert result.sigmas == ddim_sigmas(3)
     heun = golddiff.sample(oracle, 2, 2, sampler="heun", seed=1)
     assert bool(heun.images.isfinite().all())

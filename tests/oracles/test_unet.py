@@ -11,9 +11,7 @@ from tests.oracles import direct
 @pytest.mark.parametrize(
     ("side", "channels", "multipliers"), [(28, 1, (1, 2, 2)), (32, 3, (1, 2, 3, 4))]
 )
-def test_output_is_the_direct_computation_from_the_state_dict(
-    make_unet, side, channels, multipliers
-):
+def test_output_matches_the_direct_computation(make_unet, side, channels, multipliers):
     network = make_unet(multipliers, channels, blocks=2)
     x = torch.randn(2, channels, side, side, generator=torch.Generator().manual_seed(1))
     t = torch.tensor([3, 870])
@@ -24,7 +22,7 @@ def test_output_is_the_direct_computation_from_the_state_dict(
     torch.testing.assert_close(out.double(), expected, atol=1e-4, rtol=0)
 
 
-def test_classes_and_fractional_timesteps_are_the_direct_computation(make_unet):
+def test_classes_and_fractional_timesteps_match_the_direct_computation(make_unet):
     network = make_unet((1, 2), 3, classes=4, groups=8)
     x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     t, labels = torch.tensor([0.25, 17.5, 998.9]), torch.tensor([0, 3, 4])
@@ -43,9 +41,9 @@ def test_table_holds_the_sinusoids_of_whole_timesteps(make_unet):
     assert table.shape == (1000, 32)
     t = torch.tensor([0, 1, 500, 999])
     torch.testing.assert_close(table[t], sinusoids(t.double(), 32))
-    for place, angle in ((0, 999.0), (2, 999 / 10000 ** (2 / 32)), (30, 999 / 10000 ** (30 / 32))):
-        assert math.isclose(table[999, place], math.sin(angle), abs_tol=1e-6)
-        assert math.isclose(table[999, place + 1], math.cos(angle), abs_tol=1e-6)
+    for column, angle in ((0, 999.0), (2, 999 / 10000 ** (2 / 32)), (30, 999 / 10000 ** (30 / 32))):
+        assert math.isclose(table[999, column], math.sin(angle), abs_tol=1e-6)
+        assert math.isclose(table[999, column + 1], math.cos(angle), abs_tol=1e-6)
 
 
 def test_table_is_not_learned(make_unet):
@@ -69,6 +67,6 @@ def test_table_is_not_learned(make_unet):
         ({"dropout": 1.0}, "dropout"),
     ],
 )
-def test_impossible_sizes_are_named(sizes, name):
+def test_invalid_sizes_are_named(sizes, name):
     with pytest.raises(ArgumentError, match=f"^{name}: got"):
         UNetConfig(**{"channels": 32, "multipliers": (1, 2), **sizes}).check()

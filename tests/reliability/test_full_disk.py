@@ -1,4 +1,4 @@
-"""A small file system that is full, and one that is read-only: real ones, seen by a child alone."""
+"""Full and read-only disks: real file systems, mounted in a child process only."""
 
 import shutil
 import subprocess
@@ -18,18 +18,18 @@ HEAD = """
     from golddiff.supports.index import indexing as index_build
     from golddiff.store.images import ImageStore
 
-    place = sys.argv[1]
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "x", place], check=True)
+    disk = sys.argv[1]
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "x", disk], check=True)
     pixels = np.random.default_rng(0).integers(0, 256, (1500, 12, 12), dtype=np.uint8)
-    uncheck = lambda *arguments: None
+    no_check = lambda *arguments: None
 
     def fill(left):
-        state = os.statvfs(place)
-        with open(place + "/filler", "wb") as file:
+        state = os.statvfs(disk)
+        with open(disk + "/filler", "wb") as file:
             file.write(bytes(state.f_bavail * state.f_bsize - left))
 
     @contextlib.contextmanager
-    def told():
+    def reported():
         try:
             yield
             print("ended well")
@@ -48,7 +48,7 @@ def mounts():
 pytestmark = pytest.mark.skipif(not mounts(), reason="file systems cannot be mounted here")
 
 
-def lines(code, folder):
+def run(code, folder):
     text = textwrap.dedent(HEAD) + textwrap.dedent(code)
     command = ["unshare", "-rm", sys.executable, "-c", text, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -56,62 +56,62 @@ def lines(code, folder):
     return done.stdout.splitlines()
 
 
-def test_a_full_and_a_read_only_disk(tmp_path):
-    """Refused before the work where it is foreseen; else told, and the work goes on after.
+def test_full_and_read_only_disks(tmp_path):
+    """A foreseen shortage is refused before the work, any other one is reported.
 
-    What lies where nothing can be written is read and sampled from.
+    Later work succeeds, and a store on a read-only disk can be read and sampled from.
     """
-    said = lines(
+    output = run(
         """
         fill(200_000)
-        with told():  # pixels and proxies take more
-            ImageStore.build(pixels, place + "/s")
-        store_build.check_disk = uncheck
-        with told():
-            ImageStore.build(pixels, place + "/s")
-        print(sorted(os.listdir(place)))
-        os.remove(place + "/filler")
-        store = ImageStore.build(pixels, place + "/s")
-        index_build.check_disk, index_build.PIECE = uncheck, 60_000
+        with reported():  # pixels and proxies need more
+            ImageStore.build(pixels, disk + "/s")
+        store_build.check_disk = no_check
+        with reported():
+            ImageStore.build(pixels, disk + "/s")
+        print(sorted(os.listdir(disk)))
+        os.remove(disk + "/filler")
+        store = ImageStore.build(pixels, disk + "/s")
+        index_build.check_disk, index_build.PIECE = no_check, 60_000
         fill(12_000)  # the index's numbers are 18 kB
-        with told():
+        with reported():
             Index.build(store)
-        with told(), atomic_write("out", store.path / "page.json") as path:
+        with reported(), atomic_write("out", store.path / "page.json") as path:
             path.write_bytes(bytes(300_000))
         print(sorted(p.name for p in store.path.iterdir() if p.suffix in ("", ".json")))
-        os.remove(place + "/filler")
+        os.remove(disk + "/filler")
         Index.build(store).verify()
         store.verify()
         images = sample(Optimal(store), 2, steps=3).images
-        subprocess.run(["mount", "-o", "remount,ro", place], check=True)
-        with told():
-            ImageStore.build(pixels, place + "/other")
-        with told():
-            Index.build(ImageStore.open(place + "/s"))
-        with told(), atomic_write("out", store.path / "page.json"):
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        with reported():
+            ImageStore.build(pixels, disk + "/other")
+        with reported():
+            Index.build(ImageStore.open(disk + "/s"))
+        with reported(), atomic_write("out", store.path / "page.json"):
             pass
-        again = sample(Optimal(ImageStore.open(place + "/s")), 2, steps=3).images
-        print(bool((again == images).all()))
+        repeated = sample(Optimal(ImageStore.open(disk + "/s")), 2, steps=3).images
+        print(bool((repeated == images).all()))
         """,
         tmp_path,
     )
-    assert "needs about" in said[0]
-    assert "B free" in said[0]
-    assert "the disk is full" in said[1]
-    assert "left nothing behind" in said[1]
-    assert said[2] == "['filler']"
-    assert "index: the disk is full" in said[3]
-    assert "left nothing behind" in said[3]
-    assert "cannot be written (No space left on device)" in said[4]
-    assert said[5] == "['manifest.json']"
-    assert "cannot write" in said[6]
-    assert all("Read-only file system" in line for line in said[6:9])
-    assert said[9] == "True"
+    assert "needs about" in output[0]
+    assert "B free" in output[0]
+    assert "the disk is full" in output[1]
+    assert "left nothing behind" in output[1]
+    assert output[2] == "['filler']"
+    assert "index: the disk is full" in output[3]
+    assert "left nothing behind" in output[3]
+    assert "cannot be written (No space left on device)" in output[4]
+    assert output[5] == "['manifest.json']"
+    assert "cannot write" in output[6]
+    assert all("Read-only file system" in line for line in output[6:9])
+    assert output[9] == "True"
 
 
 def test_weights_and_training_states_on_a_full_disk(tmp_path):
-    """A file that safetensors or torch writes itself ends in an error of its own."""
-    said = lines(
+    """Write errors inside safetensors and torch are reported in the same way."""
+    output = run(
         """
         from pathlib import Path
         from golddiff_lab.training.run import save, start
@@ -119,16 +119,16 @@ def test_weights_and_training_states_on_a_full_disk(tmp_path):
         from golddiff_lab.training.writing import write_weights
 
         settings = TrainSettings(channels=32, multipliers=(1,), blocks=1)
-        store = ImageStore.build(pixels[:9, :8, :8], place + "/s")
-        run = start(store, Path(place) / "none", settings)
+        store = ImageStore.build(pixels[:9, :8, :8], disk + "/s")
+        run = start(store, Path(disk) / "none", settings)
         fill(100_000)
-        with told():
-            save(run, store, Path(place) / "run")
-        with told():
-            write_weights(Path(place) / "weights.safetensors", run.network, {})
-        print(sorted(os.listdir(place)), os.listdir(place + "/run"))
+        with reported():
+            save(run, store, Path(disk) / "run")
+        with reported():
+            write_weights(Path(disk) / "weights.safetensors", run.network, {})
+        print(sorted(os.listdir(disk)), os.listdir(disk + "/run"))
         """,
         tmp_path,
     )
-    assert all("cannot be written (No space left on device)" in line for line in said[:2])
-    assert said[2] == "['filler', 'run', 's'] []"
+    assert all("cannot be written (No space left on device)" in line for line in output[:2])
+    assert output[2] == "['filler', 'run', 's'] []"

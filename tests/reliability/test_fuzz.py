@@ -1,4 +1,4 @@
-"""A short run of what ``make fuzz`` runs at length: every reader, a few damaged inputs."""
+"""A short version of ``make fuzz``: a few damaged inputs for every reader."""
 
 import pytest
 import torch
@@ -35,9 +35,9 @@ def test_damaged_input_is_read_or_refused(target, tmp_path):
     torch.set_num_threads(threads)
 
 
-def test_the_table_counts_all():
-    one, other = Tally(), Tally()
-    one.outcomes.update({"read": 2, "refused": 3})
-    other.outcomes.update({"read": 1, "raised": 4})
-    _, _, *rows = (line.strip("| ").split() for line in table({"a": one, "b": other}).splitlines())
+def test_table_counts_outcomes_per_target_and_in_total():
+    a, b = Tally(), Tally()
+    a.outcomes.update({"read": 2, "refused": 3})
+    b.outcomes.update({"read": 1, "raised": 4})
+    _, _, *rows = (line.strip("| ").split() for line in table({"a": a, "b": b}).splitlines())
     assert ["".join(row) for row in rows] == ["a|5|2|3|0", "b|5|1|0|4", "all|10|3|3|4"]

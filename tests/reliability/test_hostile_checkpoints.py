@@ -31,15 +31,15 @@ def saved(values, zipped=True):
 
 
 def nested(checkpoint, name="data.pkl"):
-    """The same archive with other values, under a name of the same letters."""
+    """The archive with NEST as its values, stored under ``name``."""
     members = members_of(checkpoint)
-    place = next(n for n in members if n.endswith("data.pkl"))
-    del members[place]
-    return packed({place.replace("data.pkl", name): NEST, **members})
+    member = next(n for n in members if n.endswith("data.pkl"))
+    del members[member]
+    return packed({member.replace("data.pkl", name): NEST, **members})
 
 
-def in_a_row(values=NEST, names=None):
-    """As torch saved before it wrote archives: pickles one after the other."""
+def older_format(values=NEST, names=None):
+    """A checkpoint in torch's older format: consecutive pickles."""
     head = [MAGIC, VERSION, {"protocol_version": VERSION, "little_endian": True, "type_sizes": {}}]
     names = pickle.dumps([], 2) if names is None else names
     return b"".join(pickle.dumps(part, 2) for part in head) + values + names
@@ -49,43 +49,43 @@ def in_a_row(values=NEST, names=None):
     ("name", "message"),
     [("data.pkl", "a key that is a tuple"), ("DATA.PKL", "0 members"), ("Data.pkl", "0 members")],
 )
-def test_values_under_a_name_in_any_case_do_no_harm(tmp_path, name, message):
-    """torch's own reader of archives takes them for one."""
+def test_values_are_checked_whatever_the_case_of_their_name(tmp_path, name, message):
+    """torch's own archive reader ignores the case of member names."""
     (tmp_path / "m.pt").write_bytes(nested(saved({"a": torch.zeros(1)}), name))
     with pytest.raises(CheckpointError, match=message):
         load_oracle(tmp_path / "m.pt")
 
 
-def test_an_archive_behind_pickles_hides_nothing(tmp_path):
-    """Python takes that for an archive by its end, torch for pickles by its beginning."""
-    (tmp_path / "m.pt").write_bytes(in_a_row() + saved({"a": torch.zeros(1)}))
+def test_pickles_before_an_archive_are_checked(tmp_path):
+    """Python recognises the archive by its end, torch the pickles by their beginning."""
+    (tmp_path / "m.pt").write_bytes(older_format() + saved({"a": torch.zeros(1)}))
     with pytest.raises(CheckpointError, match="a key that is a tuple"):
         load_oracle(tmp_path / "m.pt")
 
 
-def test_the_names_of_storages_are_looked_through(tmp_path):
-    (tmp_path / "m.pt").write_bytes(in_a_row(pickle.dumps({}, 2), NEST))
+def test_storage_names_are_checked(tmp_path):
+    (tmp_path / "m.pt").write_bytes(older_format(pickle.dumps({}, 2), NEST))
     with pytest.raises(CheckpointError, match="a key that is a tuple"):
         read_torch(tmp_path / "m.pt")
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_what_torch_saves_passes(tmp_path, zipped):
+def test_checkpoints_saved_by_torch_are_read(tmp_path, zipped):
     state = {"a": torch.zeros(3), "b": {"c": [1, 2.5, "x"]}, "d": torch.arange(4)}
     (tmp_path / "m.pt").write_bytes(saved(state, zipped))
     read_torch(tmp_path / "m.pt")
 
 
-def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path):
+def test_archive_with_a_huge_compression_ratio_is_refused(tmp_path):
     members = members_of(saved({"a": torch.zeros(1)}))
-    place = next(name for name in members if name.endswith("data/0"))
-    members[place] = bytes(70_000_000)
+    member = next(name for name in members if name.endswith("data/0"))
+    members[member] = bytes(70_000_000)
     (tmp_path / "m.pt").write_bytes(packed(members, zipfile.ZIP_DEFLATED))
     with pytest.raises(CheckpointError, match="more than 200 times"):
         read_torch(tmp_path / "m.pt")
 
 
-def test_a_diffusers_bin_is_looked_through(tmp_path):
+def test_diffusers_bin_file_is_checked(tmp_path):
     from reliability.fuzz.networks import diffusers
 
     files = unbundle(diffusers()[1])
@@ -96,7 +96,7 @@ def test_a_diffusers_bin_is_looked_through(tmp_path):
         load_oracle(tmp_path)
 
 
-def test_a_training_state_is_looked_through(tmp_path):
+def test_training_state_is_checked(tmp_path):
     from golddiff_lab.training.run import STATE
     from reliability.fuzz.networks import _state, states
 
@@ -105,7 +105,7 @@ def test_a_training_state_is_looked_through(tmp_path):
         _state((tmp_path / STATE).read_bytes(), tmp_path)
 
 
-def test_a_schedule_that_is_none_is_told_in_one_line(tmp_path):
+def test_invalid_schedule_is_reported_in_one_line(tmp_path):
     from reliability.fuzz.networks import diffusers
 
     files = unbundle(diffusers()[0])
@@ -130,7 +130,7 @@ def test_a_schedule_that_is_none_is_told_in_one_line(tmp_path):
     ],
     ids=str,
 )
-def test_a_pipeline_s_forged_configuration_is_refused(tmp_path, make_store, change):
+def test_forged_pipeline_configuration_is_refused(tmp_path, make_store, change):
     import json
 
     from golddiff import PCA

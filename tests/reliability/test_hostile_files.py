@@ -1,4 +1,4 @@
-"""Files made to harm: each is refused in one line, and nothing outside its folder is touched."""
+"""Hostile files: each is refused, and no file outside its folder is read or written."""
 
 import bz2
 import gzip
@@ -49,7 +49,7 @@ class TestBombs:
         with pytest.raises(UnreadableImageError, match="pixels a byte"):
             decode(png_of(9_000, 9_000, zlib.compress(bytes(1000))))
 
-    def test_an_empty_page_is_still_an_image(self):
+    def test_a_blank_page_is_a_valid_image(self):
         page = np.full((3000, 3000), 255, np.uint8)
         assert decode(encoded(page)).shape == (1, 3000, 3000)
 
@@ -69,22 +69,22 @@ class TestBombs:
         with pytest.raises(SourceError):
             open_source(tmp_path / "x.npz")
 
-    def test_a_compressed_idx_file_of_nothing(self, tmp_path):
+    def test_a_compressed_idx_file_of_zeros(self, tmp_path):
         head = bytes((0, 0, 8, 3)) + np.array((80_000, 32, 32), ">u4").tobytes()
         path = tmp_path / "train-images-idx3-ubyte.gz"
         path.write_bytes(gzip.compress(head + bytes(80_000 * 1024), 9))
         with pytest.raises(SourceError, match="unpacks to more than"):
             open_source(path)
 
-    def test_a_header_of_a_tar_archive_larger_than_memory(self, tmp_path):
+    def test_a_tar_header_of_two_gigabytes(self, tmp_path):
         info = tarfile.TarInfo("x")
         info.size, info.type = 2 << 30, tarfile.XHDTYPE
         (tmp_path / "x.tar.gz").write_bytes(gzip.compress(info.tobuf() + bytes(80_000_000)))
         with pytest.raises(SourceError, match=r"not a readable tar|unpacks"):
             open_source(tmp_path / "x.tar.gz")
 
-    def test_a_member_of_a_tar_archive_is_not_skipped_to_any_length(self, tmp_path, monkeypatch):
-        """To skip it unpacks it, and what lay behind the limit was read whole."""
+    def test_skipping_a_tar_member_stops_at_the_limit(self, tmp_path, monkeypatch):
+        """Skipping a member unpacks it, so the limit must apply there too."""
         info = tarfile.TarInfo("x")
         info.size = 1999 * 512
         (tmp_path / "x.tar.gz").write_bytes(gzip.compress(info.tobuf() + bytes(60_000_000)))
@@ -97,21 +97,21 @@ class TestBombs:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
         tracemalloc.stop()
 
-    def test_a_member_of_a_zip_archive_of_nothing(self, tmp_path):
+    def test_a_zip_member_of_zeros(self, tmp_path):
         body = b"P6 6000 6000 255\n" + bytes(3 * 6000 * 6000)
         (tmp_path / "x.zip").write_bytes(packed({"a.ppm": body}, zipfile.ZIP_DEFLATED))
         with pytest.raises(SourceError, match="times its size"):
             read(tmp_path / "x.zip")
 
-    def test_more_rows_of_labels_than_the_file_has_bytes(self, tmp_path):
+    def test_a_parquet_file_with_more_rows_than_bytes(self, tmp_path):
         table = pa.table({"image": pa.array([None] * 300_000, pa.binary()),
                           "label": pa.array(np.zeros(300_000, np.int64))})  # fmt: skip
         pq.write_table(table, tmp_path / "x.parquet")
         with pytest.raises(SourceError, match="more than it has bytes"):
             open_source(tmp_path / "x.parquet")
 
-    def test_numbers_in_place_of_a_table_s_encoded_images(self, tmp_path):
-        """``bytes`` of a number are as many zeros: 800 bytes that took 360 MB."""
+    def test_numbers_in_place_of_encoded_images(self, tmp_path):
+        """``bytes(n)`` is n zeros: a file of 800 bytes took 360 MB."""
         number = pa.array([{"bytes": 10**8}])
         image = pa.array([{"bytes": encoded(array())}])
         pq.write_table(pa.table({"image": number}), tmp_path / "x.parquet")
@@ -123,19 +123,19 @@ class TestBombs:
         with pytest.raises(SourceError, match=r"1\.parquet has no column 'image' of images"):
             open_source(tmp_path / "both")
 
-    def test_a_network_described_larger_than_its_weights(self, tmp_path):
+    def test_a_network_description_larger_than_its_weights(self, tmp_path):
         from safetensors.torch import save_file
 
-        about = {"format": "golddiff-oracle", "version": 1, "resolution": 4, "is_pixels": True,
-                 "training": {}, "network": {"channels": 4096, "multipliers": [4096] * 3,
-                 "blocks": 4096, "groups": 1}}  # fmt: skip
+        header = {"format": "golddiff-oracle", "version": 1, "resolution": 4, "is_pixels": True,
+                  "training": {}, "network": {"channels": 4096, "multipliers": [4096] * 3,
+                  "blocks": 4096, "groups": 1}}  # fmt: skip
         save_file(
-            {"a": torch.zeros(1)}, tmp_path / "m.safetensors", {"golddiff": json.dumps(about)}
+            {"a": torch.zeros(1)}, tmp_path / "m.safetensors", {"golddiff": json.dumps(header)}
         )
         with pytest.raises(CheckpointError, match="blocks"):
             load_oracle(tmp_path / "m.safetensors")
 
-    def test_a_tensor_of_one_number_that_stands_for_many(self, tmp_path):
+    def test_a_huge_tensor_strided_over_one_number(self, tmp_path):
         big = torch.zeros(1).as_strided((1 << 20, 1 << 20), (0, 0))
         torch.save({"head.weight": big}, tmp_path / "m.pt")
         with pytest.raises(CheckpointError, match="beyond its 1 numbers"):
@@ -158,7 +158,7 @@ class TestPickles:
             read_pickle(sound.replace(b"M\x00\x0c", b"M\xff\xff"), ARRAYS)
 
 
-class TestPlaces:
+class TestPaths:
     @pytest.fixture
     def secret(self, tmp_path):
         path = tmp_path / "elsewhere" / "secret"
@@ -166,7 +166,7 @@ class TestPlaces:
         path.write_bytes(pickle.dumps({"data": array(0, (2, 3072)), "fine_labels": [0, 1]}, 2))
         return path
 
-    def test_cifar_s_files_do_not_lead_out(self, tmp_path, secret):
+    def test_links_out_of_a_cifar_folder_are_refused(self, tmp_path, secret):
         folder = tmp_path / "cifar-100-python"
         folder.mkdir()
         (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": ["a", "b"]}, 2))
@@ -174,7 +174,7 @@ class TestPlaces:
         with pytest.raises(SourceError, match="symbolic link that leads out"):
             open_source(folder)
 
-    def test_idx_files_and_their_labels_do_not_lead_out(self, tmp_path, secret):
+    def test_idx_label_links_out_of_their_folder_are_refused(self, tmp_path, secret):
         folder = tmp_path / "idx"
         folder.mkdir()
         secret.write_bytes(idx(array(0, (3,))))
@@ -203,13 +203,13 @@ class TestPlaces:
         assert not any("secret" in event for event in events)
 
 
-def test_a_member_that_is_no_array(tmp_path):
+def test_npz_member_that_is_no_array_is_refused(tmp_path):
     (tmp_path / "x.npz").write_bytes(packed({"images": b"text"}))
     with pytest.raises(SourceError):
         open_source(tmp_path / "x.npz")
 
 
-def test_a_header_that_python_cannot_read(tmp_path):
+def test_npy_header_that_python_cannot_parse_is_refused(tmp_path):
     out = io.BytesIO()
     np.save(out, np.zeros((3, 4), np.float32))
     (tmp_path / "x.npy").write_bytes(out.getvalue().replace(b"}", b"(", 1))
@@ -217,7 +217,7 @@ def test_a_header_that_python_cannot_read(tmp_path):
         open_source(tmp_path / "x.npy")
 
 
-def test_a_zip_member_without_a_name(tmp_path):
+def test_zip_member_without_a_name_is_refused(tmp_path):
     data = packed({"a.png": encoded(array()), "b": b""})
     (tmp_path / "x.zip").write_bytes(data.replace(b"\x01\x00\x00\x00\x00\x00\x00\x00", b""))
     cut = bytearray(data)
@@ -228,23 +228,23 @@ def test_a_zip_member_without_a_name(tmp_path):
         read(tmp_path / "x.zip")
 
 
-def test_a_damaged_tar_is_told_in_one_line(tmp_path):
+def test_damaged_tar_is_reported_in_one_line(tmp_path):
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(b"x" * 2000)[:-30])
     with pytest.raises(SourceError) as raised:
         open_source(tmp_path / "x.tar.gz")
     assert "\n" not in str(raised.value)
 
 
-def test_a_tar_in_bzip2_is_read_as_before(tmp_path):
+def test_tar_compressed_with_bzip2_is_read(tmp_path):
     from reliability.fuzz.images import tars
 
     (tmp_path / "x.tar").write_bytes(bz2.compress(gzip.decompress(tars()[0])))
     assert len(read(tmp_path / "x.tar")[0]) == 2
 
 
-def test_a_table_with_fewer_labels_than_rows_is_refused(tmp_path):
-    """Found by fuzzing: the run length of the labels' column said 1 where the table says 3."""
-    found = 0
+def test_table_with_fewer_labels_than_rows_is_refused(tmp_path):
+    """Regression: a damaged run length gave one label for a table of three rows."""
+    refused = 0
     rng = random.Random(1)
     for seed in parquets():
         for _ in range(60):
@@ -252,15 +252,15 @@ def test_a_table_with_fewer_labels_than_rows_is_refused(tmp_path):
             data[rng.randrange(len(data) // 2)] ^= 1 << rng.randrange(8)
             (tmp_path / "x.parquet").write_bytes(data)
             try:
-                got = sum(map(len, read(tmp_path / "x.parquet")))
+                images = sum(map(len, read(tmp_path / "x.parquet")))
             except SourceError:
-                found += 1
+                refused += 1
             else:
-                assert got == 3
-    assert found
+                assert images == 3
+    assert refused
 
 
-def test_a_training_state_without_its_parts_is_told(tmp_path):
+def test_incomplete_training_state_is_refused(tmp_path):
     from golddiff_lab.training.run import STATE, VERSION, fingerprint, read_state, start
     from reliability.fuzz.networks import SETTINGS, _store
 
@@ -271,7 +271,7 @@ def test_a_training_state_without_its_parts_is_told(tmp_path):
         read_state(tmp_path, run, fingerprint(_store()))
 
 
-def test_a_sample_size_that_is_no_number(tmp_path):
+def test_diffusers_sample_size_must_be_a_number(tmp_path):
     from golddiff.oracles.diffusers_unet import _shape
 
     class Config:
@@ -281,8 +281,7 @@ def test_a_sample_size_that_is_no_number(tmp_path):
         _shape(Config, None, tmp_path)
 
 
-def test_the_watch_sees_what_it_watches_for(tmp_path):
-    """A check that cannot fail would be none."""
+def test_watched_records_writes_commands_and_exec(tmp_path):
     inside = tmp_path / "inside"
     inside.mkdir()
     with watched(inside) as events:

@@ -1,4 +1,4 @@
-"""Stores made to harm: a manifest, or files beside it, that say what is not so."""
+"""Hostile stores: forged manifests and forged files beside them."""
 
 import json
 
@@ -20,7 +20,7 @@ def forge(folder, **changes):
     path.write_text(json.dumps(body | {"digest": _digest(body)}))
 
 
-def test_a_store_s_files_do_not_lead_out(tmp_path):
+def test_links_out_of_the_store_are_refused(tmp_path):
     ImageStore.build(array(0, (4, 4, 4)), tmp_path / "s")
     pixels = tmp_path / "s" / "pixels.bin"
     secret = tmp_path / "secret"
@@ -31,7 +31,7 @@ def test_a_store_s_files_do_not_lead_out(tmp_path):
         ImageStore.open(tmp_path / "s")
 
 
-def test_a_manifest_names_no_file_elsewhere(tmp_path):
+def test_manifest_with_files_outside_its_folder_is_refused(tmp_path):
     ImageStore.build(array(0, (4, 4, 4)), tmp_path / "s")
     forge(tmp_path / "s", files={"../secret": {"bytes": 1, "sha256": ""}})
     with pytest.raises(StoreError, match="outside its folder"):
@@ -51,7 +51,7 @@ def test_a_manifest_names_no_file_elsewhere(tmp_path):
     ],
     ids=str,
 )
-def test_a_forged_manifest_is_refused(tmp_path, changes):
+def test_forged_manifests_are_refused(tmp_path, changes):
     ImageStore.build(array(0, (4, 4, 4)), tmp_path / "s", np.arange(4) % 2)
     forge(tmp_path / "s", **changes)
     with pytest.raises(StoreError, match="store: "):
@@ -74,7 +74,7 @@ def test_forged_floats_are_refused(tmp_path, value):
         ImageStore.open(tmp_path / "s")
 
 
-def test_what_a_terminal_would_obey_is_shown_escaped(tmp_path):
+def test_terminal_control_codes_are_escaped(tmp_path):
     names = ["\x1b[31mred", "two\nlines"]
     store = ImageStore.build(array(0, (4, 4, 4)), tmp_path / "s", np.arange(4) % 2)
     forge(store.path, source="\x1b]0;title\x07", class_names=names)
@@ -90,7 +90,7 @@ def test_what_a_terminal_would_obey_is_shown_escaped(tmp_path):
 @pytest.mark.parametrize(
     "change", [("eigenvectors", np.zeros((2, 2))), ("eigenvalues", -np.ones(5)), ("mean", "gone")]
 )
-def test_a_forged_factor_is_made_again(tmp_path, name, change):
+def test_forged_factor_is_recomputed(tmp_path, name, change):
     store = ImageStore.build(array(0, (6, 4, 4)), tmp_path / "s")
     key, value = change
     forged = store.factor().tensors()
@@ -99,7 +99,7 @@ def test_a_forged_factor_is_made_again(tmp_path, name, change):
     else:
         forged[key] = value
     path = store.artifacts.path(name)
-    path.write_bytes(store.artifacts.body(forged, {"of": "6"}))  # its digest is no secret
+    path.write_bytes(store.artifacts.body(forged, {"of": "6"}))  # anyone can compute a valid digest
     forge(tmp_path / "s", files={path.name: vars(file_record(path))})
-    again = ImageStore.open(tmp_path / "s").factor()
-    assert np.array_equal(again.eigenvectors, store.factor().eigenvectors)
+    recomputed = ImageStore.open(tmp_path / "s").factor()
+    assert np.array_equal(recomputed.eigenvectors, store.factor().eigenvectors)

@@ -1,4 +1,4 @@
-"""A disk that is full, a folder that is read-only, file descriptors that are used up."""
+"""System limits: full disks, read-only folders, too many open files."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ import pytest
 from golddiff.store.images import ImageStore
 
 
-def ends(code, folder):
-    """Run code in a process of its own; what it printed."""
+def run(code, folder):
+    """The output of code that runs in a child process."""
     head = f"""
         import resource, signal, errno
         import numpy as np
@@ -20,7 +20,7 @@ def ends(code, folder):
         from golddiff.supports.index import Index
         from golddiff.supports.index import indexing as build
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        place = {str(folder)!r}
+        folder = {str(folder)!r}
         pixels = np.random.default_rng(0).integers(0, 256, (12_000, 12, 12), dtype=np.uint8)
     """
     text = textwrap.dedent(head) + textwrap.dedent(code)
@@ -29,29 +29,29 @@ def ends(code, folder):
     return done.stdout
 
 
-def test_used_up_files_and_a_full_disk_leave_nothing_and_are_told(tmp_path):
-    said = ends(
+def test_too_many_open_files_and_a_full_disk_leave_nothing_behind(tmp_path):
+    output = run(
         """
         import os
-        ImageStore.build(pixels[:2], place + "/first")  # code not read yet could not be read then
-        held = [os.open("/dev/null", os.O_RDONLY) for _ in range(40)]
+        ImageStore.build(pixels[:2], folder + "/first")  # imports all modules first
+        descriptors = [os.open("/dev/null", os.O_RDONLY) for _ in range(40)]
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1, before[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(descriptors) + 1, before[1]))
         try:
-            ImageStore.build(pixels, place + "/s")
+            ImageStore.build(pixels, folder + "/s")
         except GoldDiffError as error:
             print(error)
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-        for descriptor in held:
+        for descriptor in descriptors:
             os.close(descriptor)
-        ImageStore.build(pixels, place + "/big").verify()
+        ImageStore.build(pixels, folder + "/big").verify()
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         try:
-            ImageStore.build(pixels, place + "/s")
+            ImageStore.build(pixels, folder + "/s")
         except GoldDiffError as error:
             print(error)
-        ImageStore.build(pixels[:50], place + "/small")
-        big = ImageStore.open(place + "/big")
+        ImageStore.build(pixels[:50], folder + "/small")
+        big = ImageStore.open(folder + "/big")
         try:
             Index.build(big)
         except GoldDiffError as error:
@@ -59,7 +59,7 @@ def test_used_up_files_and_a_full_disk_leave_nothing_and_are_told(tmp_path):
         """,
         tmp_path,
     )  # fmt: skip
-    files, first, second = said.splitlines()
+    files, first, second = output.splitlines()
     assert "too many files are open" in files
     assert "the disk is full" in first
     assert "the disk is full" in second
@@ -68,8 +68,8 @@ def test_used_up_files_and_a_full_disk_leave_nothing_and_are_told(tmp_path):
     ImageStore.open(tmp_path / "small").verify()
 
 
-def test_a_read_only_folder_is_told(tmp_path, monkeypatch):
-    """The superuser may write anywhere, so the system's answer is given in its place."""
+def test_read_only_folder_is_reported(tmp_path, monkeypatch):
+    """The error is simulated, because root may write anywhere."""
     import errno
     import tempfile
 

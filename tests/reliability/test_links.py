@@ -1,4 +1,4 @@
-"""Nothing in a store's folder leads reading, writing or removing out of it."""
+"""Links in a store's folder cause no read, write or deletion outside it."""
 
 import json
 import os
@@ -29,39 +29,39 @@ def outside(tmp_path):
     return tmp_path / "outside"
 
 
-def moved(path, outside):
-    """Put a file elsewhere and a link in its place."""
+def replace_by_link(path, outside):
+    """Move a file to ``outside`` and leave a link in its place."""
     os.rename(path, outside / path.name)
     path.symlink_to(outside / path.name)
 
 
-def test_a_manifest_is_no_link(store, outside):
-    moved(store.path / "manifest.json", outside)
+def test_manifest_that_is_a_link_is_refused(store, outside):
+    replace_by_link(store.path / "manifest.json", outside)
     with pytest.raises(StoreError, match="symbolic link that leads out"):
         ImageStore.open(store.path)
 
 
 @pytest.mark.parametrize("name", ["blocks.safetensors", "numbers.bin"])
-def test_an_index_s_files_do_not_lead_out(store, outside, name):
+def test_index_files_that_are_links_are_refused(store, outside, name):
     Index.build(store)
-    moved(store.path / "index" / name, outside)
+    replace_by_link(store.path / "index" / name, outside)
     with pytest.raises(StoreError, match="symbolic link that leads out"):
         Index.open(store)
 
 
-def test_masks_and_other_artifacts_are_made_again(store, outside):
+def test_masks_and_artifacts_that_are_links_are_ignored(store, outside):
     kept_masks.tree_of(store, 1.0, 0.02)
     assert kept_masks.load(store, 1.0, 0.02) is not None
-    moved(store.artifacts.path(kept_masks.name_of(1.0, 0.02)), outside)
+    replace_by_link(store.artifacts.path(kept_masks.name_of(1.0, 0.02)), outside)
     assert kept_masks.load(store, 1.0, 0.02) is None
     store.artifacts.save("x", {"a": np.zeros(2)})
     assert store.artifacts.load("x") is not None
-    moved(store.artifacts.path("x"), outside)
+    replace_by_link(store.artifacts.path("x"), outside)
     assert store.artifacts.load("x") is None
 
 
-def test_masks_of_others_are_not_removed_to_make_room(store, outside, monkeypatch):
-    """A link of the folder's name led to files that were then removed, oldest first."""
+def test_mask_cache_deletes_nothing_behind_a_link(store, outside, monkeypatch):
+    """Regression: with a link as cache folder, files behind it were deleted, oldest first."""
     (outside / "weights.safetensors").write_bytes(bytes(1000))
     (store.path / kept_masks.FOLDER).symlink_to(outside)
     monkeypatch.setattr(kept_masks, "LIMIT", 10**6)
@@ -71,24 +71,24 @@ def test_masks_of_others_are_not_removed_to_make_room(store, outside, monkeypatc
     assert sorted(p.name for p in outside.iterdir()) == ["more.safetensors", "weights.safetensors"]
 
 
-def test_building_an_index_writes_through_no_link(tmp_path, outside):
-    """A store may come with an unfinished index of links, or one that is a link itself."""
+def test_building_an_index_never_writes_through_links(tmp_path, outside):
+    """A store may hold an unfinished index with links, or an index that is a link itself."""
     target = outside / "precious"
     target.write_bytes(b"precious")
     (outside / "old").mkdir()
     left = ".index.building-x"
-    for name, place in (("a", f"{left}/numbers.bin"), ("b", left), ("c", "index")):
+    for name, link_path in (("a", f"{left}/numbers.bin"), ("b", left), ("c", "index")):
         written(sound_store(), tmp_path / name)
-        link = tmp_path / name / place
+        link = tmp_path / name / link_path
         link.parent.mkdir(exist_ok=True)
-        link.symlink_to(target if place.endswith(".bin") else outside)
+        link.symlink_to(target if link_path.endswith(".bin") else outside)
         Index.build(ImageStore.open(tmp_path / name)).verify()
         assert not list((tmp_path / name).glob(".index*"))
     assert sorted(path.name for path in outside.iterdir()) == ["old", "precious"]
     assert target.read_bytes() == b"precious"
 
 
-def test_a_lock_that_is_a_link_is_not_followed(tmp_path, outside):
+def test_lock_that_is_a_link_is_not_followed(tmp_path, outside):
     (tmp_path / "lock").symlink_to(outside / "made")
     with pytest.raises(OSError), locked(tmp_path / "lock", "held"):  # noqa: PT011
         pass
@@ -96,7 +96,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path, outside):
 
 
 @pytest.mark.parametrize("path", ["/etc", "../other", "a/../../b", "s3://bucket/a", "", "\\..\\a"])
-def test_a_list_names_no_shards_elsewhere(tmp_path, path):
+def test_list_with_shards_outside_its_folder_is_refused(tmp_path, path):
     Listing([ShardRecord("a", 3, "x")]).write(tmp_path)
     file = tmp_path / "shards.json"
     body = json.loads(file.read_text())

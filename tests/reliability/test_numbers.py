@@ -1,4 +1,4 @@
-"""A few of the cases that ``python -m reliability.numbers`` compares by the ten thousand."""
+"""A short version of ``python -m reliability.numbers``, with a few of its random cases."""
 
 import numpy as np
 import torch
@@ -7,14 +7,14 @@ import golddiff
 from reliability.numbers.run import compare
 
 
-def test_fast_paths_equal_their_twins():
+def test_fast_paths_match_float64_references():
     report = compare(150, seed=1)
     assert not {name: worst for name, worst in report.paths.items() if worst.found}
     assert len(report.paths) > 10
 
 
-def test_images_of_small_values_are_told_apart_on_a_device(make_store):
-    """Found by comparison: proxies of floats below 0.01 were all rounded to the same level."""
+def test_images_with_small_values_stay_distinct_on_a_device(make_store):
+    """Regression: proxies of floats below 0.01 were all rounded to one level."""
     rng = np.random.default_rng(0)
     values = (1e-3 * rng.standard_normal((8, 6))).astype(np.float32)
     store = make_store(torch.from_numpy(values))

@@ -1,4 +1,4 @@
-"""Tensors in a checkpoint that are no plain numbers, and files that are no files: one line each."""
+"""Checkpoints with unusual tensors, links or pipes are refused in one line."""
 
 import json
 import math
@@ -47,9 +47,9 @@ ODD = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("wrapped", [True, False])
-def test_a_tensor_that_is_no_plain_numbers_is_named(state, tmp_path, kind, wrapped):
-    whole = state | {"tail.2.weight": ODD[kind](state["tail.2.weight"])}
-    torch.save({"model_state_dict": whole} if wrapped else whole, tmp_path / "m.pt")
+def test_tensor_of_an_unsupported_type_is_named(state, tmp_path, kind, wrapped):
+    weights = state | {"tail.2.weight": ODD[kind](state["tail.2.weight"])}
+    torch.save({"model_state_dict": weights} if wrapped else weights, tmp_path / "m.pt")
     with pytest.raises(CheckpointError, match=r"tail\.2\.weight") as raised:
         load_oracle(tmp_path / "m.pt")
     assert kind in str(raised.value)
@@ -91,29 +91,29 @@ def spoil_diffusers(folder, state, value):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
 @pytest.mark.parametrize("spoil", [spoil_published, spoil_own, spoil_edm, spoil_diffusers])
-def test_weights_that_are_no_numbers_are_named(state, tmp_path, spoil, value):
+def test_weights_that_are_not_finite_are_named(state, tmp_path, spoil, value):
     path, name = spoil(tmp_path, state, value)
     with pytest.raises(CheckpointError, match=f"{name} holds NaN, infinity, or more than float32"):
         load_oracle(path)
 
 
-def test_a_call_for_any_number_of_bytes_is_refused(tmp_path):
-    """torch itself allows bytearray: 200 bytes that take 5.1 GB."""
+def test_bytearray_in_a_checkpoint_is_refused(tmp_path):
+    """torch allows bytearray, with which a file of 200 bytes takes 5.1 GB."""
     torch.save({"a": bytearray(7)}, tmp_path / "m.pt")
     with pytest.raises(CheckpointError, match=r"asks for .*bytearray"):
         read_torch(tmp_path / "m.pt")
 
 
-def test_a_storage_that_declares_more_than_it_holds_is_refused(tmp_path):
+def test_storage_of_another_size_than_declared_is_refused(tmp_path):
     torch.save({"a": torch.zeros(3)}, tmp_path / "m.pt")
     with zipfile.ZipFile(tmp_path / "m.pt") as archive:
         members = {info.filename: archive.read(info) for info in archive.infolist()}
-    place = next(name for name in members if name.endswith("data.pkl"))
+    member = next(name for name in members if name.endswith("data.pkl"))
     for old, new in ((b"K\x03tq", b"J\xff\xff\xff\x7ftq"), (b"K\x03tq", b"K\x02tq")):
-        assert old in members[place]
+        assert old in members[member]
         with zipfile.ZipFile(tmp_path / "n.pt", "w") as archive:
             for name, body in members.items():
-                archive.writestr(name, body.replace(old, new) if name == place else body)
+                archive.writestr(name, body.replace(old, new) if name == member else body)
         with pytest.raises(CheckpointError, match=r"declares a storage|beyond its"):
             read_torch(tmp_path / "n.pt")
 
@@ -128,7 +128,7 @@ def unet_folder(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "bin"])
-def test_an_index_beside_sound_weights_is_not_followed(unet_folder, ending):
+def test_weight_index_beside_valid_weights_is_ignored(unet_folder, ending):
     name = f"diffusion_pytorch_model.{ending}.index.json"
     index = {"metadata": {}, "weight_map": {"conv_in.weight": "elsewhere"}}
     (unet_folder / name).write_text(json.dumps(index))
@@ -139,7 +139,7 @@ def test_an_index_beside_sound_weights_is_not_followed(unet_folder, ending):
 @pytest.mark.parametrize(
     "name", ["config.json", "diffusion_pytorch_model.safetensors", "scheduler_config.json"]
 )
-def test_links_of_a_folder_do_not_lead_out(unet_folder, tmp_path, name):
+def test_links_out_of_a_diffusers_folder_are_refused(unet_folder, tmp_path, name):
     outside = tmp_path / "outside"
     (unet_folder / name).rename(outside)
     (unet_folder / name).symlink_to(outside)
@@ -147,7 +147,7 @@ def test_links_of_a_folder_do_not_lead_out(unet_folder, tmp_path, name):
         load_oracle(unet_folder)
 
 
-def test_a_snapshot_of_the_hub_s_cache_is_read_through_its_links(unet_folder, tmp_path):
+def test_hub_cache_snapshot_is_read_through_its_links(unet_folder, tmp_path):
     cache = tmp_path / "models--a--b"
     (cache / "blobs").mkdir(parents=True)
     snapshot = cache / "snapshots" / "0123"
@@ -158,8 +158,8 @@ def test_a_snapshot_of_the_hub_s_cache_is_read_through_its_links(unet_folder, tm
     assert load_oracle(snapshot).store.shape == (1, 4, 4)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
-def test_a_pipe_does_not_block(tmp_path, unet_folder):
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are not available")
+def test_named_pipes_do_not_block(tmp_path, unet_folder):
     (unet_folder / "diffusion_pytorch_model.safetensors").unlink()
     for name in ("described", "bare"):
         (tmp_path / name).mkdir()

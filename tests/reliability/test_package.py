@@ -1,4 +1,4 @@
-"""What importing does: little, and nothing on the network."""
+"""Importing golddiff loads no heavy module and opens no connection."""
 
 import subprocess
 import sys
@@ -18,20 +18,20 @@ for name in golddiff.__all__:
 
 
 def test_import_is_light_and_connects_to_nothing():
-    """Every public name too."""
+    """Loading every public name opens no connection either."""
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip() == "[]"
 
 
-def test_the_types_and_data_are_in_the_package(request):
+def test_py_typed_is_packaged(request):
     project = tomllib.loads((request.config.rootpath / "pyproject.toml").read_text("utf-8"))
     data = project["tool"]["setuptools"]["package-data"]["golddiff"]
     assert "py.typed" in data
     assert (request.config.rootpath / "golddiff" / "py.typed").is_file()
 
 
-def test_golddiff_imports_nothing_of_the_long_checks(request):
+def test_golddiff_does_not_import_reliability(request):
     package = request.config.rootpath / "golddiff"
     for path in package.rglob("*.py"):
         text = path.read_text("utf-8")

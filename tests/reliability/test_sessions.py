@@ -1,4 +1,4 @@
-"""A few seconds of what ``python -m reliability.sessions`` does for five minutes."""
+"""A short version of ``python -m reliability.sessions``."""
 
 import importlib.util
 import random
@@ -23,11 +23,11 @@ def studio(tmp_path_factory):
 
 
 @pytest.mark.parametrize("request_", HOSTILE, ids=lambda request_: request_.__name__)
-def test_no_hostile_request_is_served_or_ends_the_studio(studio, request_):
+def test_studio_survives_hostile_requests(studio, request_):
     process, port = studio
     page = Page(port, random.Random(1))
     outcome = request_(page)
-    expected = {"large_upload": "HTTP 200", "slow_request": "left"}  # it is a file like others
+    expected = {"large_upload": "HTTP 200", "slow_request": "left"}  # a large file is allowed
     allowed = ("told", "HTTP 400", "HTTP 403", "HTTP 404", "HTTP 413", "HTTP 422", "done")
     assert outcome == expected.get(request_.__name__, outcome)
     assert outcome in (*allowed, *expected.values())
@@ -36,7 +36,7 @@ def test_no_hostile_request_is_served_or_ends_the_studio(studio, request_):
     assert peak_bytes(process.pid) < 2_000_000_000
 
 
-def test_what_is_not_answered_is_a_failure():
+def test_unexpected_outcomes_are_failures():
     load = Load(0, 1, 0.5, 0)
     load.outcomes.update({
         ("generate", "done"): 3, ("generate", "told"): 1, ("stray_path", "HTTP 404"): 2,

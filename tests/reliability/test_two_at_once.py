@@ -1,4 +1,4 @@
-"""Two processes at one store: one wins, the other is told, and a crash leaves no lock."""
+"""Concurrent use of a store: one process wins, the other gets an error; crashes do no harm."""
 
 import os
 import shutil
@@ -20,19 +20,18 @@ def pixels(smooth_images):
     return smooth_images(60, (1, 8, 8)).numpy()
 
 
-def leftovers(folder, *but):
-    return sorted(path.name for path in folder.iterdir() if path.name not in but)
+def leftovers(folder, *expected):
+    return sorted(path.name for path in folder.iterdir() if path.name not in expected)
 
 
-def test_a_second_build_of_a_store_is_told(tmp_path, pixels):
+def test_concurrent_build_of_a_store_is_refused(tmp_path, pixels):
     with locked(tmp_path / ".s.lock", "held"), pytest.raises(StoreError, match="another process"):
         ImageStore.build(pixels, tmp_path / "s")
     ImageStore.build(pixels, tmp_path / "s").verify()
     assert leftovers(tmp_path, "s") == []
 
 
-def test_a_store_set_aside_by_a_rebuild_that_was_killed_comes_back(tmp_path, pixels):
-    """There is a moment between two renames."""
+def test_store_comes_back_after_a_rebuild_killed_between_two_renames(tmp_path, pixels):
     ImageStore.build(pixels, tmp_path / "s")
     aside = tmp_path / ".s.building-x"
     aside.mkdir()
@@ -43,9 +42,7 @@ def test_a_store_set_aside_by_a_rebuild_that_was_killed_comes_back(tmp_path, pix
     assert leftovers(tmp_path, "s") == []
 
 
-def test_a_rebuild_that_is_interrupted_between_two_renames_leaves_the_old_store(
-    tmp_path, pixels, monkeypatch
-):
+def test_rebuild_interrupted_between_two_renames_keeps_the_old_store(tmp_path, pixels, monkeypatch):
     ImageStore.build(pixels, tmp_path / "s")
     rename = os.rename
 
@@ -61,8 +58,8 @@ def test_a_rebuild_that_is_interrupted_between_two_renames_leaves_the_old_store(
     assert leftovers(tmp_path, "s") == []
 
 
-def test_a_store_built_over_a_link_leaves_what_it_led_to(tmp_path, pixels):
-    """The link, moved aside, was left in the folder under its hidden name."""
+def test_store_built_over_a_link_keeps_the_target_of_the_link(tmp_path, pixels):
+    """Regression: the replaced link was left in the folder under a hidden name."""
     ImageStore.build(pixels, tmp_path / "s")
     (tmp_path / "link").symlink_to(tmp_path / "s")
     ImageStore.build(pixels[:9], tmp_path / "link", overwrite=True)
@@ -71,21 +68,21 @@ def test_a_store_built_over_a_link_leaves_what_it_led_to(tmp_path, pixels):
     assert leftovers(tmp_path, "s", "link") == []
 
 
-def test_a_reader_during_a_rebuild_keeps_what_it_opened(tmp_path, pixels):
+def test_open_store_keeps_its_images_during_a_rebuild(tmp_path, pixels):
     store = ImageStore.build(pixels, tmp_path / "s")
     before = store.images()
     ImageStore.build(255 - pixels, tmp_path / "s", overwrite=True)
     assert torch.equal(store.images(), before)
-    mean = store.factor().mean  # not the one that lies there now
+    mean = store.factor().mean  # not the mean of the rebuilt store
     np.testing.assert_allclose(mean, before.reshape(len(before), -1).mean(0), atol=1e-5)
     store.artifacts.save("other", {"a": np.zeros(3)})
     ImageStore.open(tmp_path / "s").verify()
-    assert ImageStore.open(tmp_path / "s").artifacts.load("other") is None  # of other images
+    assert ImageStore.open(tmp_path / "s").artifacts.load("other") is None  # for the old images
     assert torch.allclose(ImageStore.open(tmp_path / "s").images(), -before, atol=1e-6)
 
 
-def test_an_index_that_is_replaced_is_never_half_there(tmp_path, pixels, monkeypatch):
-    """Found by kills: the old index was taken away file by file, and told as damaged."""
+def test_index_replacement_is_atomic(tmp_path, pixels, monkeypatch):
+    """Regression: a kill while the old index was deleted left a damaged index."""
     store = ImageStore.build(pixels, tmp_path / "s")
     Index.build(store)
 
@@ -103,20 +100,20 @@ def test_an_index_that_is_replaced_is_never_half_there(tmp_path, pixels, monkeyp
     assert not list(store.path.glob(".index*"))
 
 
-def test_two_that_keep_files_with_one_store_lose_neither(tmp_path, pixels):
+def test_artifacts_saved_by_two_handles_are_both_kept(tmp_path, pixels):
     ImageStore.build(pixels, tmp_path / "s")
-    one, other = ImageStore.open(tmp_path / "s"), ImageStore.open(tmp_path / "s")
-    one.artifacts.save("a", {"a": np.zeros(3)})
-    other.artifacts.save("b", {"b": np.ones(2)})
-    now = ImageStore.open(tmp_path / "s")
-    now.verify()
-    assert all(now.artifacts.load(name) is not None for name in "ab")
+    first, second = ImageStore.open(tmp_path / "s"), ImageStore.open(tmp_path / "s")
+    first.artifacts.save("a", {"a": np.zeros(3)})
+    second.artifacts.save("b", {"b": np.ones(2)})
+    reopened = ImageStore.open(tmp_path / "s")
+    reopened.verify()
+    assert all(reopened.artifacts.load(name) is not None for name in "ab")
 
 
-def test_a_store_deleted_while_sampling_is_read_on_and_does_not_come_back(tmp_path, pixels):
+def test_deleted_store_stays_readable_and_is_not_recreated(tmp_path, pixels):
     store = ImageStore.build(pixels, tmp_path / "s")
-    whole = sample(Optimal(store), 2, steps=3).images
+    images = sample(Optimal(store), 2, steps=3).images
     shutil.rmtree(tmp_path / "s")
-    assert torch.equal(sample(Optimal(store), 2, steps=3).images, whole)
+    assert torch.equal(sample(Optimal(store), 2, steps=3).images, images)
     assert store.factor().images == 60
     assert not (tmp_path / "s").exists()

@@ -1,4 +1,4 @@
-"""Small images and files that the tests write themselves."""
+"""Helpers of the tests: small images, parquet files, and reading a whole source."""
 
 import io
 
@@ -27,7 +27,7 @@ def png(seed=0, height=8, width=8, channels=3):
 
 
 def first(array):
-    """Channels first, as the sources give them."""
+    """The image with its channels first, as sources return it."""
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 

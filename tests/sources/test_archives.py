@@ -17,25 +17,25 @@ def write_zip(path, members, compression=zipfile.ZIP_DEFLATED):
     return path
 
 
-def edm(count):
+def edm_members(count):
     return {f"00000/img{i:08}.png": png(i) for i in range(count)}
 
 
 @pytest.mark.parametrize("batch", [1, 3, 50])
 def test_an_edm_zip_gives_images_and_labels(tmp_path, batch):
-    table = {"labels": [[name, 4 - i] for i, name in enumerate(edm(5))]}
-    members = {**edm(5), "dataset.json": json.dumps(table)}
+    table = {"labels": [[name, 4 - i] for i, name in enumerate(edm_members(5))]}
+    members = {**edm_members(5), "dataset.json": json.dumps(table)}
     values, labels = read(open_source(write_zip(tmp_path / "a.zip", members)), batch)
     assert labels.tolist() == [4, 3, 2, 1, 0]
     assert np.array_equal(values, [first(pixels(i)) for i in range(5)])
 
 
 def test_an_edm_zip_may_have_no_labels(tmp_path):
-    members = {**edm(2), "dataset.json": json.dumps({"labels": None})}
+    members = {**edm_members(2), "dataset.json": json.dumps({"labels": None})}
     assert not open_source(write_zip(tmp_path / "a.zip", members)).info.labelled
 
 
-def test_numbered_edm_folders_are_no_classes(tmp_path):
+def test_numbered_edm_folders_are_not_classes(tmp_path):
     members = {f"0000{i}/img0000000{i}.png": png(i) for i in range(3)}
     assert not open_source(write_zip(tmp_path / "a.zip", members)).info.labelled
 
@@ -46,20 +46,20 @@ def test_numbered_edm_folders_are_no_classes(tmp_path):
         "{",
         '{"labels": 3}',
         '{"labels": [["00000/img00000000.png", 1]]}',
-        json.dumps({"labels": [[name, -1] for name in edm(2)]}),
-        json.dumps({"labels": [[name, [0, 1]] for name in edm(2)]}),
+        json.dumps({"labels": [[name, -1] for name in edm_members(2)]}),
+        json.dumps({"labels": [[name, [0, 1]] for name in edm_members(2)]}),
     ],
     ids=["not json", "no list", "one missing", "negative", "not an index"],
 )
 def test_a_bad_edm_table_is_refused(tmp_path, table):
-    path = write_zip(tmp_path / "a.zip", {**edm(2), "dataset.json": table})
+    path = write_zip(tmp_path / "a.zip", {**edm_members(2), "dataset.json": table})
     with pytest.raises(SourceError, match=r"dataset\.json"):
         open_source(path)
 
 
-@pytest.mark.parametrize("around", ["", "photos/"])
-def test_folders_in_a_zip_are_classes(tmp_path, around):
-    members = {f"{around}{name}.png": png(i) for i, name in enumerate(["b/0", "a/0", "a/1"])}
+@pytest.mark.parametrize("prefix", ["", "photos/"])
+def test_folders_in_a_zip_are_classes(tmp_path, prefix):
+    members = {f"{prefix}{name}.png": png(i) for i, name in enumerate(["b/0", "a/0", "a/1"])}
     source = open_source(write_zip(tmp_path / "a.zip", members))
     values, labels = read(source)
     assert source.info.class_names == ("a", "b")
@@ -67,27 +67,27 @@ def test_folders_in_a_zip_are_classes(tmp_path, around):
     assert np.array_equal(values[2], first(pixels(0)))
 
 
-def test_what_a_mac_adds_to_a_zip_is_ignored(tmp_path):
+def test_hidden_and_macos_files_in_a_zip_are_ignored(tmp_path):
     members = {"a.png": png(), "__MACOSX/._a.png": b"x", ".b.png": b"x", "notes.txt": b"x"}
     assert open_source(write_zip(tmp_path / "a.zip", members)).info.count == 1
 
 
-def test_a_zip_without_images_says_so(tmp_path):
+def test_a_zip_without_images_is_refused(tmp_path):
     with pytest.raises(SourceError, match="holds no images"):
         open_source(write_zip(tmp_path / "a.zip", {"notes.txt": "nothing"}))
 
 
-def test_what_is_no_zip_is_refused(tmp_path):
+def test_an_unreadable_zip_is_refused(tmp_path):
     (tmp_path / "a.zip").write_bytes(b"nothing")
     with pytest.raises(SourceError, match=r"a\.zip is not a readable zip"):
         open_source(tmp_path / "a.zip")
 
 
 def test_a_damaged_member_is_named(tmp_path):
-    path = write_zip(tmp_path / "a.zip", edm(3), zipfile.ZIP_STORED)
+    path = write_zip(tmp_path / "a.zip", edm_members(3), zipfile.ZIP_STORED)
     data = bytearray(path.read_bytes())
-    place = data.index(png(1)) + 60
-    data[place] ^= 255
+    offset = data.index(png(1)) + 60
+    data[offset] ^= 255
     path.write_bytes(data)
     with pytest.raises(SourceError, match=r"img00000001\.png in a\.zip"):
         read(open_source(path))
@@ -96,14 +96,14 @@ def test_a_damaged_member_is_named(tmp_path):
     assert [name for name, _ in source.skipped] == ["00000/img00000001.png in a.zip"]
 
 
-def test_a_name_with_a_line_break_is_told_on_one_line(tmp_path):
+def test_member_names_are_escaped_in_errors(tmp_path):
     path = write_zip(tmp_path / "a.zip", {"a.png": png(), "b\n\x1b[31m.png": b"nothing"})
     with pytest.raises(SourceError, match=r"b\\n\\x1b\[31m\.png in a\.zip") as error:
         read(open_source(path))
     assert "\n" not in str(error.value)
 
 
-def test_a_member_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
+def test_a_member_that_unpacks_beyond_the_limit_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "MAX_ENCODED_BYTES", 50)
     with pytest.raises(SourceError, match="unpacks to"):
         open_source(write_zip(tmp_path / "a.zip", {"a.png": png()}))

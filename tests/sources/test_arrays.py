@@ -10,14 +10,14 @@ from .make import read
 NOISE = np.random.default_rng(0)
 
 
-def bytes_of(*shape):
+def random_bytes(*shape):
     return NOISE.integers(0, 256, shape, dtype=np.uint8)
 
 
 @pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
 @pytest.mark.parametrize("batch", [1, 4, 7, 100])
-def test_uint8_images_come_back_as_they_are(make, batch):
-    images = bytes_of(7, 3, 5, 6)
+def test_uint8_images_are_unchanged(make, batch):
+    images = random_bytes(7, 3, 5, 6)
     source = open_source(make(images))
     assert source.info.shape == (3, 5, 6)
     assert source.info.count == 7
@@ -49,26 +49,26 @@ def test_a_tensor_without_dense_values_is_refused(tensor):
 
 
 def test_images_without_a_channel_axis_are_grey():
-    images = bytes_of(4, 5, 6)
+    images = random_bytes(4, 5, 6)
     source = open_source(images)
     assert source.info.shape == (1, 5, 6)
     assert np.array_equal(read(source)[0], images[:, None])
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_channels_that_come_last_are_moved_first(channels):
-    images = bytes_of(4, 8, 9, channels)
+def test_trailing_channels_move_first(channels):
+    images = random_bytes(4, 8, 9, channels)
     source = open_source(images)
     assert source.info.shape == (channels, 8, 9)
     assert np.array_equal(read(source)[0], images.transpose(0, 3, 1, 2))
 
 
-def test_a_first_axis_that_may_be_channels_is_taken_for_channels():
-    assert open_source(bytes_of(2, 3, 8, 3)).info.shape == (3, 8, 3)
-    assert open_source(bytes_of(2, 2, 4, 4)).info.shape == (2, 4, 4)
+def test_an_ambiguous_first_axis_is_read_as_channels():
+    assert open_source(random_bytes(2, 3, 8, 3)).info.shape == (3, 8, 3)
+    assert open_source(random_bytes(2, 2, 4, 4)).info.shape == (2, 4, 4)
 
 
-def test_transparency_that_comes_last_is_laid_on_white():
+def test_a_trailing_alpha_channel_is_composited_on_white():
     images = np.zeros((2, 8, 9, 4), np.uint8)
     images[1, ..., 3] = 255
     values, _ = read(open_source(images))
@@ -77,7 +77,7 @@ def test_transparency_that_comes_last_is_laid_on_white():
     assert (values[1] == 0).all()
 
 
-def test_rows_of_numbers_are_plain_points():
+def test_two_dimensional_arrays_are_points():
     points = NOISE.normal(size=(10, 2))
     source = open_source(points)
     assert source.info.shape == (2,)
@@ -85,14 +85,14 @@ def test_rows_of_numbers_are_plain_points():
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_float_images_with_the_channels_last_are_the_same_images(channels):
+def test_trailing_float_channels_move_first(channels):
     first = np.random.default_rng(0).uniform(-1, 1, (5, channels, 8, 9)).astype(np.float32)
     last = open_source(first.transpose(0, 2, 3, 1))
     assert last.info.shape == (channels, 8, 9)
     np.testing.assert_array_equal(last.pixels(0, 5), first)
 
 
-def test_float_channels_that_come_last_are_not_guessed_at():
+def test_four_trailing_float_channels_are_not_moved():
     assert open_source(np.zeros((2, 8, 8, 4), np.float32)).info.shape == (8, 8, 4)
 
 
@@ -103,7 +103,7 @@ def test_other_data_types_are_refused_by_name(dtype):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_value_that_is_not_finite_is_refused_with_its_example(bad):
+def test_a_non_finite_value_is_refused_with_its_example(bad):
     images = np.zeros((9, 3, 4, 4), np.float32)
     images[7, 1, 2, 3] = bad
     with pytest.raises(SourceError, match="example 7"):
@@ -116,13 +116,13 @@ def test_a_float64_too_large_for_float32_is_refused():
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4, 4), (4,), (), (2, 3, 0, 4), (2, 3, 4, 5, 6)])
-def test_shapes_that_hold_no_examples_are_refused(shape):
+def test_unsupported_shapes_are_refused(shape):
     with pytest.raises(SourceError, match="shape"):
         open_source(np.zeros(shape, np.uint8))
 
 
 @pytest.mark.parametrize("source", [None, 3, [[1, 2]], b"photos", {"a": 1}, [b"x"]])
-def test_what_is_no_source_is_refused_by_type(source):
+def test_objects_that_are_no_source_are_refused_by_type(source):
     with pytest.raises(ArgumentError, match=type(source).__name__):
         open_source(source)
 
@@ -141,16 +141,16 @@ def test_resized_arrays_keep_their_order():
     assert np.array_equal(values[:, 0, 0, 0], labels)
 
 
-def test_channels_of_no_known_meaning_are_scaled_one_by_one():
+def test_five_channels_are_resized_independently():
     images = np.arange(5, dtype=np.uint8)[None, :, None, None] * np.ones((2, 1, 8, 8), np.uint8)
     source = open_source(images, size=4)
     assert source.info.shape == (5, 4, 4)
     assert np.array_equal(read(source)[0][0, :, 2, 2], np.arange(5))
 
 
-def test_channels_cannot_be_asked_of_images_of_five():
+def test_channels_option_is_refused_for_five_channels():
     with pytest.raises(ArgumentError, match="5 channels"):
-        open_source(bytes_of(2, 5, 8, 8), channels=3)
+        open_source(random_bytes(2, 5, 8, 8), channels=3)
 
 
 @pytest.mark.parametrize("option", [{"size": 4}, {"channels": 1}])
@@ -161,13 +161,13 @@ def test_size_and_channels_do_not_apply_to_floats(option, shape):
 
 
 def test_batches_do_not_share_memory_with_the_array():
-    images = bytes_of(4, 3, 4, 4)
-    kept = images.copy()
+    images = random_bytes(4, 3, 4, 4)
+    original = images.copy()
     for batch in open_source(images).batches(2):
         batch.pixels[:] = 0
-    assert np.array_equal(images, kept)
+    assert np.array_equal(images, original)
 
 
-def test_the_array_is_not_reordered_by_strides():
-    images = bytes_of(6, 3, 4, 5)[::-2, :, ::-1]
+def test_arrays_with_negative_strides_keep_their_order():
+    images = random_bytes(6, 3, 4, 5)[::-2, :, ::-1]
     assert np.array_equal(read(open_source(images))[0], images)

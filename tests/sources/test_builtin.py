@@ -22,7 +22,7 @@ def test_digits_can_be_scaled():
     assert read(open_source("digits", size=16, channels=3, limit=5))[0].shape == (5, 3, 16, 16)
 
 
-def test_a_built_in_name_is_not_a_folder_but_a_path_is(tmp_path, monkeypatch):
+def test_a_builtin_name_takes_precedence_over_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits").mkdir()
     (tmp_path / "digits" / "a.png").write_bytes(png())
@@ -30,7 +30,7 @@ def test_a_built_in_name_is_not_a_folder_but_a_path_is(tmp_path, monkeypatch):
     assert open_source("./digits").info.count == 1
 
 
-def test_moons_are_points_in_about_the_unit_square():
+def test_moons_are_centred_points_of_magnitude_about_1():
     source = open_source("moons")
     points, labels = read(source, 300)
     assert source.info.dtype == np.float32
@@ -47,7 +47,7 @@ def test_moons_follow_limit_and_seed():
     assert not np.array_equal(points, read(open_source("moons", limit=11, seed=1))[0])
 
 
-def test_moons_have_no_size():
+def test_moons_refuse_the_size_option():
     with pytest.raises(ArgumentError, match="do not apply"):
         open_source("moons", size=8)
 
@@ -60,20 +60,20 @@ def test_patches_are_rgb_bytes():
     assert labels is None
     assert 60 < values.mean() < 190
     assert values.std() > 40
-    assert np.median(values.reshape(2000, -1).std(axis=1)) > 60  # little of it plain sky
+    assert np.median(values.reshape(2000, -1).std(axis=1)) > 60  # few patches are flat
     assert len(np.unique(values.reshape(2000, -1), axis=0)) > 1900
 
 
 def test_a_patch_depends_on_neither_limit_nor_batch_size():
-    wanted = read(open_source("patches", limit=2100, size=8), 3000)[0]
-    firsts = [b.pixels[0] for b in islice(open_source("patches", size=8).batches(1), 1100)]
-    assert np.array_equal(firsts, wanted[:1100])
+    expected = read(open_source("patches", limit=2100, size=8), 3000)[0]
+    single = [b.pixels[0] for b in islice(open_source("patches", size=8).batches(1), 1100)]
+    assert np.array_equal(single, expected[:1100])
     for batch in (100, 1023, 1025, 5000):
-        some = read(open_source("patches", limit=2060, size=8), batch)[0]
-        assert np.array_equal(some, wanted[:2060])
+        values = read(open_source("patches", limit=2060, size=8), batch)[0]
+        assert np.array_equal(values, expected[:2060])
 
 
-def test_a_patch_can_be_made_alone():
+def test_a_patch_made_alone_equals_the_one_in_a_batch():
     source = open_source("patches", limit=1100, size=8)
     values, _ = read(source, 1100)
     for index in (0, 1023, 1024, 1099):
@@ -81,8 +81,8 @@ def test_a_patch_can_be_made_alone():
 
 
 def test_patches_differ_by_seed():
-    one, other = (read(open_source("patches", limit=50, seed=seed), 50)[0] for seed in (0, 1))
-    assert not np.array_equal(one, other)
+    first, second = (read(open_source("patches", limit=50, seed=seed), 50)[0] for seed in (0, 1))
+    assert not np.array_equal(first, second)
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 427, 500])

@@ -39,7 +39,7 @@ def write_folder(folder, files):
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_cifar10_is_read_batch_after_batch(tmp_path, protocol):
+def test_cifar10_batches_are_read_in_order(tmp_path, protocol):
     folder = write_folder(tmp_path / "cifar-10-batches-py", cifar10_files(protocol))
     source = open_source(folder)
     values, labels = read(source)
@@ -49,13 +49,13 @@ def test_cifar10_is_read_batch_after_batch(tmp_path, protocol):
     assert read(open_source(folder, split="test"))[1].tolist() == [7, 8, 9]
 
 
-def test_the_folder_around_cifars_is_enough(tmp_path):
+def test_the_parent_of_the_cifar_folder_is_accepted(tmp_path):
     write_folder(tmp_path / "cifar-10-batches-py", cifar10_files())
     assert open_source(tmp_path).info.count == 10
 
 
-def test_pickles_as_python_2_wrote_them_are_read():
-    # Protocol 2 with strings in place of bytes, and the module name NumPy had then.
+def test_pickles_of_python_2_are_read():
+    # Protocol 2 with strings in place of bytes, and NumPy's module name of that time.
     data = (
         b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n"
         b"K\x00\x85U\x01b\x87R(K\x01K\x02\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
@@ -128,7 +128,7 @@ def test_a_malicious_pickle_is_refused_by_name_and_does_not_run(tmp_path, monkey
         b"Pother\n.",
     ],
 )
-def test_hand_written_pickles_reach_nothing(tmp_path, monkeypatch, data):
+def test_hand_written_pickles_are_refused_and_run_nothing(tmp_path, monkeypatch, data):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnpicklingError):
         read_pickle(data, ARRAYS)
@@ -169,13 +169,13 @@ def test_a_missing_batch_is_named(tmp_path):
         open_source(write_folder(tmp_path / "c", files))
 
 
-def test_a_split_that_cifar_has_not_is_refused(tmp_path):
+def test_an_unknown_cifar_split_is_refused(tmp_path):
     with pytest.raises(SourceError, match="no split 'val'; it has: test, train"):
         open_source(write_folder(tmp_path / "c", cifar10_files()), split="val")
 
 
 @pytest.mark.parametrize("data", [b"", b"nothing"])
-def test_what_is_no_tar_is_refused(tmp_path, data):
+def test_an_unreadable_tar_is_refused(tmp_path, data):
     (tmp_path / "a.tar.gz").write_bytes(data)
     with pytest.raises(SourceError, match=r"a\.tar\.gz"):
         open_source(tmp_path / "a.tar.gz")

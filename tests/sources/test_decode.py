@@ -48,7 +48,7 @@ def test_damaged_exif_does_not_lose_the_image():
 
 
 @pytest.mark.parametrize("channels", [1, 3, None])
-def test_transparency_is_laid_on_white(channels):
+def test_transparency_is_composited_on_white(channels):
     image = Image.new("RGBA", (4, 4), (10, 20, 30, 0))
     image.putpixel((1, 2), (10, 10, 10, 255))
     values = decode(encoded(image), channels=channels)
@@ -56,7 +56,7 @@ def test_transparency_is_laid_on_white(channels):
     assert (values[:, 0] == 255).all()
 
 
-def test_grey_with_transparency_is_laid_on_white():
+def test_grey_with_transparency_is_composited_on_white():
     values = decode(encoded(Image.new("LA", (4, 4), (7, 0))), channels=1)
     assert (values == 255).all()
 
@@ -74,7 +74,7 @@ def test_a_palette_of_greys_is_grey():
     assert decode(encoded(image)).tolist() == [[[77] * 4] * 4]
 
 
-def test_a_transparent_palette_colour_is_laid_on_white():
+def test_a_transparent_palette_colour_is_composited_on_white():
     image = Image.new("P", (4, 4), 1)
     image.putpalette([0, 0, 0, 9, 99, 199])
     assert (decode(encoded(image, transparency=1)) == 255).all()
@@ -87,7 +87,7 @@ def test_cmyk_becomes_rgb():
     assert max(green, blue) < 60
 
 
-def test_of_an_animation_the_first_frame_is_taken():
+def test_the_first_frame_of_an_animation_is_read():
     frames = [Image.new("RGB", (6, 6), colour) for colour in ((255, 0, 0), (0, 0, 255))]
     data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
     assert decode(data, channels=3)[:, 3, 3].tolist() == [255, 0, 0]
@@ -125,11 +125,11 @@ def test_size_scales_the_shorter_side_and_crops_the_middle():
     image[:, 20:40] = 200
     values = decode(encoded(image), size=10)
     assert values.shape == (3, 10, 10)
-    # The filter sees beyond the cut, as if the whole image were scaled and then cropped.
+    # Scaling precedes cropping, so the filter mixes in pixels from beyond the crop.
     assert np.abs(values.astype(int) - 200).max() < 16
 
 
-def test_size_only_crops_when_the_shorter_side_fits_already():
+def test_size_only_crops_if_the_shorter_side_has_that_size():
     image = pixels(0, 8, 13)
     assert np.array_equal(decode(encoded(image), size=8), first(image[:, 2:10]))
 
@@ -141,7 +141,7 @@ def test_scaling_down_is_antialiased():
     assert np.abs(values.astype(int) - 128).max() < 8
 
 
-def test_scaling_up_works():
+def test_size_scales_small_images_up():
     assert decode(png(0, 3, 4), size=32).shape == (3, 32, 32)
 
 
@@ -162,7 +162,7 @@ def test_a_truncated_image_is_unreadable(kind, part):
 
 
 @pytest.mark.parametrize("data", [b"", b"not an image", b"%!PS-Adobe-3.0 EPSF-3.0\n%%EOF"])
-def test_what_is_no_image_is_unreadable(data):
+def test_bytes_that_are_no_image_are_unreadable(data):
     with pytest.raises(UnreadableImageError):
         decode(data)
     with pytest.raises(UnreadableImageError):
@@ -171,28 +171,28 @@ def test_what_is_no_image_is_unreadable(data):
 
 def test_an_image_of_too_many_pixels_is_refused(monkeypatch):
     monkeypatch.setattr(module, "MAX_PIXELS", 63)
-    for act in (decode, read_header):
+    for function in (decode, read_header):
         with pytest.raises(UnreadableImageError, match="8 x 8"):
-            act(png())
+            function(png())
 
 
 def test_a_decompression_bomb_is_refused():
     bomb = bytearray(png(channels=1))
     bomb[16:24] = (50_000).to_bytes(4, "big") * 2
-    # A header's checksum is not what must stop it.
+    # With a valid header checksum, only the size can stop it.
     bomb[29:33] = zlib.crc32(bytes(bomb[12:29])).to_bytes(4, "big")
     with pytest.raises(UnreadableImageError, match="pixels"):
         decode(bytes(bomb))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_random_damage_never_raises_anything_else():
+def test_random_damage_raises_only_unreadable_image_error():
     noise = np.random.default_rng(0)
     for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"):
-        whole = encoded(pixels(0, 24, 24), kind)
+        image = encoded(pixels(0, 24, 24), kind)
         for _ in range(60):
-            data = bytearray(whole)
-            for place in noise.integers(0, len(data), 6):
-                data[place] = noise.integers(256)
+            data = bytearray(image)
+            for index in noise.integers(0, len(data), 6):
+                data[index] = noise.integers(256)
             with contextlib.suppress(UnreadableImageError):
                 assert decode(bytes(data), channels=3).dtype == np.uint8

@@ -57,7 +57,7 @@ def test_folders_named_after_splits_are_splits(tmp_path):
         open_source(tmp_path, split="val")
 
 
-def test_a_folder_around_everything_is_no_class(tmp_path):
+def test_a_single_sub_folder_is_no_class(tmp_path):
     fill(tmp_path / "images", 3)
     assert not open_source(tmp_path).info.labelled
 
@@ -78,7 +78,7 @@ def test_files_that_are_no_images_are_ignored(tmp_path):
     assert open_source(tmp_path).info.count == 2
 
 
-def test_pictures_of_kinds_that_are_not_read_are_counted_aloud(tmp_path, caplog):
+def test_unsupported_image_files_are_counted_in_a_warning(tmp_path, caplog):
     fill(tmp_path, 1)
     for name in ("b.HEIC", "c.heic", ".hidden.heic"):
         (tmp_path / name).write_bytes(b"x")
@@ -88,14 +88,14 @@ def test_pictures_of_kinds_that_are_not_read_are_counted_aloud(tmp_path, caplog)
 
 
 @pytest.mark.parametrize("names", [[], ["notes.txt"]])
-def test_a_folder_without_images_says_so(tmp_path, names):
+def test_a_folder_without_images_is_refused(tmp_path, names):
     for name in names:
         (tmp_path / name).write_text("nothing")
     with pytest.raises(SourceError, match="holds no images"):
         open_source(tmp_path)
 
 
-def test_a_folder_of_save_to_disk_says_what_to_give(tmp_path):
+def test_the_error_for_a_save_to_disk_folder_names_load_from_disk(tmp_path):
     (tmp_path / "data-00000-of-00001.arrow").touch()
     with pytest.raises(SourceError, match="load_from_disk"):
         open_source(tmp_path)
@@ -113,7 +113,7 @@ def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path):
     assert open_source(inside).info.count == 1
 
 
-def test_links_inside_the_folder_make_no_endless_walk(tmp_path):
+def test_a_link_to_the_folder_itself_is_not_followed_forever(tmp_path):
     fill(tmp_path, 2)
     os.symlink(tmp_path, tmp_path / "again")
     os.symlink(tmp_path / "000.png", tmp_path / "002.png")
@@ -134,7 +134,7 @@ def test_images_of_mixed_sizes_are_named(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_an_odd_size_far_into_the_folder_is_named(tmp_path):
+def test_an_odd_size_late_in_the_folder_is_named(tmp_path):
     fill(tmp_path, 100)
     (tmp_path / "odd.png").write_bytes(png(0, 5, 9))
     source = open_source(tmp_path)
@@ -142,7 +142,7 @@ def test_an_odd_size_far_into_the_folder_is_named(tmp_path):
         read(source)
 
 
-def test_size_brings_mixed_sizes_together(tmp_path):
+def test_size_resizes_images_of_mixed_sizes(tmp_path):
     fill(tmp_path, 2)
     (tmp_path / "odd.png").write_bytes(png(0, 5, 9))
     assert read(open_source(tmp_path, size=4))[0].shape == (3, 3, 4, 4)
@@ -154,14 +154,14 @@ def test_grey_images_stay_grey(tmp_path):
     assert open_source(tmp_path, channels=3).info.shape == (3, 8, 8)
 
 
-def test_one_image_in_colour_makes_all_rgb(tmp_path):
+def test_one_colour_image_makes_all_rgb(tmp_path):
     fill(tmp_path, 3, channels=1)
     (tmp_path / "colour.png").write_bytes(png())
     values, _ = read(open_source(tmp_path))
     assert values.shape == (4, 3, 8, 8)
 
 
-def test_a_colour_image_after_many_grey_ones_is_not_made_grey_unasked(tmp_path):
+def test_a_late_colour_image_in_a_grey_folder_is_refused(tmp_path):
     fill(tmp_path, 70, channels=1, height=2, width=2)
     (tmp_path / "colour.png").write_bytes(png(0, 2, 2))
     with pytest.raises(SourceError, match=r"colour\.png is in colour.*channels="):
@@ -171,13 +171,13 @@ def test_a_colour_image_after_many_grey_ones_is_not_made_grey_unasked(tmp_path):
 
 def test_a_truncated_image_is_named(tmp_path):
     fill(tmp_path, 5)
-    whole = png(9, 40, 40)
-    (tmp_path / "002.png").write_bytes(whole[: len(whole) // 2])
+    image = png(9, 40, 40)
+    (tmp_path / "002.png").write_bytes(image[: len(image) // 2])
     with pytest.raises(SourceError, match=r"002\.png"):
         read(open_source(tmp_path, size=8))
 
 
-def test_an_image_that_is_none_is_named_at_once(tmp_path):
+def test_an_unreadable_image_is_named_when_the_source_opens(tmp_path):
     fill(tmp_path, 2)
     (tmp_path / "001.png").write_bytes(b"nothing")
     with pytest.raises(SourceError, match=r"001\.png.*skip_bad"):
@@ -187,9 +187,9 @@ def test_an_image_that_is_none_is_named_at_once(tmp_path):
 def test_skipped_images_are_counted_and_labels_stay_aligned(tmp_path):
     fill(tmp_path / "cat", 4)
     fill(tmp_path / "dog", 4)
-    whole = png(0, 40, 40)
+    image = png(0, 40, 40)
     (tmp_path / "cat" / "000.png").write_bytes(b"nothing")
-    (tmp_path / "dog" / "001.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "dog" / "001.png").write_bytes(image[: len(image) // 2])
     source = open_source(tmp_path, skip_bad=True, size=8)
     assert source.info.count is None
     values, labels = read(source)
@@ -199,23 +199,23 @@ def test_skipped_images_are_counted_and_labels_stay_aligned(tmp_path):
     assert all(reason for _, reason in source.skipped)
 
 
-def test_skipping_everything_is_an_error(tmp_path):
+def test_skipping_every_image_is_an_error(tmp_path):
     for i in range(70):
         (tmp_path / f"{i}.png").write_bytes(b"nothing")
     with pytest.raises(SourceError, match=r"none of the 70 images.*0\.png"):
         open_source(tmp_path, skip_bad=True)
 
 
-def test_skipping_everything_found_only_on_reading_is_an_error(tmp_path):
-    whole = png(0, 40, 40)
+def test_skipping_every_image_while_reading_is_an_error(tmp_path):
+    image = png(0, 40, 40)
     for i in range(3):
-        (tmp_path / f"{i}.png").write_bytes(whole[: len(whole) // 2])
+        (tmp_path / f"{i}.png").write_bytes(image[: len(image) // 2])
     source = open_source(tmp_path, skip_bad=True)
     with pytest.raises(SourceError, match="none of the 3 images"):
         list(source.batches(2))
 
 
-def test_limit_reads_the_first_ones_only(tmp_path):
+def test_limit_reads_only_the_first_images(tmp_path):
     fill(tmp_path, 5)
     (tmp_path / "003.png").write_bytes(b"nothing")
     source = open_source(tmp_path, limit=3)
@@ -223,7 +223,7 @@ def test_limit_reads_the_first_ones_only(tmp_path):
     assert np.array_equal(read(source)[0], [first(pixels(i)) for i in range(3)])
 
 
-def test_a_reader_may_stop_early(tmp_path):
+def test_reading_may_stop_early(tmp_path):
     fill(tmp_path, 300, height=2, width=2)
     batches = open_source(tmp_path).batches(10)
     assert len(next(batches).pixels) == 10
@@ -245,32 +245,32 @@ def test_an_edm_table_labels_a_folder(tmp_path):
     assert read(open_source(tmp_path))[1].tolist() == [2, 1, 0]
 
 
-def test_a_single_image_is_no_source(tmp_path):
+def test_a_single_image_file_is_refused(tmp_path):
     fill(tmp_path, 1)
     with pytest.raises(SourceError, match="single image"):
         open_source(tmp_path / "000.png")
 
 
-def test_a_file_of_unknown_kind_is_refused_with_what_is_known(tmp_path):
+def test_the_error_for_an_unknown_file_lists_known_types(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(SourceError, match=r"\.parquet"):
         open_source(tmp_path / "notes.txt")
 
 
-def test_labels_of_another_length_name_both(tmp_path):
+def test_a_label_count_mismatch_states_both_counts(tmp_path):
     fill(tmp_path, 3)
     with pytest.raises(ArgumentError, match="2 labels were given for 3"):
         open_source(tmp_path, labels=[0, 1])
 
 
-def test_a_folder_inside_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+def test_an_unreadable_sub_folder_is_named(tmp_path, monkeypatch):
     (tmp_path / "a" / "lost+found").mkdir(parents=True)
     scan = os.scandir
 
-    def refused(place):
-        if str(place).endswith("lost+found/"):
+    def refused(path):
+        if str(path).endswith("lost+found/"):
             raise PermissionError(errno.EACCES, "Permission denied")
-        return scan(place)
+        return scan(path)
 
     monkeypatch.setattr(os, "scandir", refused)
     with pytest.raises(SourceError, match=r"a/lost\+found/ cannot be read: Permission denied"):

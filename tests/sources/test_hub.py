@@ -23,7 +23,7 @@ def no_hub(monkeypatch):
 
 @pytest.mark.parametrize("name", ["absent-user/absent-name", "absent-name"])
 @pytest.mark.usefixtures("no_hub")
-def test_a_hub_out_of_reach_is_one_line_that_says_what_to_do(name):
+def test_an_unreachable_hub_gives_one_line_with_alternatives(name):
     with pytest.raises(SourceError, match="hub cannot be reached") as caught:
         open_source(name)
     message = str(caught.value)
@@ -32,12 +32,12 @@ def test_a_hub_out_of_reach_is_one_line_that_says_what_to_do(name):
     assert "\n" not in message
 
 
-def test_a_hub_that_never_answers_is_given_up(monkeypatch):
-    over, answered = threading.Event(), []
+def test_hub_requests_time_out(monkeypatch):
+    release, answered = threading.Event(), []
 
     class Silent:
         def dataset_info(self, *arguments, **options):
-            over.wait(10)
+            release.wait(10)
             answered.append(arguments)
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Silent)
@@ -45,10 +45,10 @@ def test_a_hub_that_never_answers_is_given_up(monkeypatch):
     with pytest.raises(SourceError, match="hub cannot be reached"):
         open_source("absent-user/absent-name")
     assert not answered
-    over.set()
+    release.set()
 
 
-def test_a_name_that_the_hub_does_not_know_says_so(monkeypatch):
+def test_a_name_unknown_to_the_hub_is_refused(monkeypatch):
     class Empty:
         def dataset_info(self, *arguments, **options):
             raise huggingface_hub.errors.HFValidationError("no such name")
@@ -76,11 +76,11 @@ def test_a_dataset_of_the_hub_is_read(monkeypatch):
     assert source.info.description == "dataset user/name (test)"
 
 
-def test_pictures_of_the_hub_are_asked_for_once(monkeypatch):
-    asked = []
+def test_novelty_loads_images_of_the_hub_once(monkeypatch):
+    loaded = []
 
     def load(name, split):
-        asked.append(name)
+        loaded.append(name)
         rows = {"image": [{"bytes": png()}] * 2}
         return datasets.Dataset.from_dict(
             rows, features=datasets.Features({"image": datasets.Image()})
@@ -88,11 +88,11 @@ def test_pictures_of_the_hub_are_asked_for_once(monkeypatch):
 
     monkeypatch.setattr("golddiff.sources.hub.load_from_hub", load)
     assert run(["novelty", "user/name", "patches", "--size", "8"]) == 0
-    assert asked == ["user/name"]
+    assert loaded == ["user/name"]
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_the_local_cache_is_used_when_the_hub_is_out_of_reach(monkeypatch):
+def test_the_local_cache_is_used_when_the_hub_is_unreachable(monkeypatch):
     def load(name, split):
         assert datasets.config.HF_HUB_OFFLINE
         rows = {"image": [{"bytes": png()}]}
@@ -106,6 +106,6 @@ def test_the_local_cache_is_used_when_the_hub_is_out_of_reach(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "what is this", "a//b"])
-def test_a_name_that_no_dataset_can_have_is_a_missing_path(name):
+def test_an_invalid_dataset_name_is_a_missing_path(name):
     with pytest.raises(SourceError, match="does not exist"):
         open_source(name)

@@ -60,7 +60,7 @@ def test_a_truncated_idx_file_is_named(tmp_path, cut):
         open_source(path)
 
 
-def test_an_idx_file_with_too_much_is_refused(tmp_path):
+def test_an_idx_file_with_extra_bytes_is_refused(tmp_path):
     path = write_idx(tmp_path / "train-images-idx3-ubyte", IMAGES)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(SourceError, match="damaged"):
@@ -74,7 +74,7 @@ def test_a_forged_idx_header_reserves_no_memory(tmp_path):
         open_source(path)
 
 
-def test_an_idx_header_of_more_sides_than_arrays_have_is_refused(tmp_path):
+def test_an_idx_header_with_too_many_dimensions_is_refused(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(bytes((0, 0, 8, 200)) + b"\0\0\0\1" * 200 + b"x")
     with pytest.raises(SourceError, match="train-images-idx3-ubyte cannot be read"):
@@ -88,19 +88,19 @@ def test_a_damaged_gzip_is_named(tmp_path):
         open_source(path)
 
 
-def test_idx_labels_that_do_not_fit_are_refused(tmp_path):
+def test_an_idx_label_count_mismatch_is_refused(tmp_path):
     path = write_idx(tmp_path / "train-images-idx3-ubyte", IMAGES)
     write_idx(tmp_path / "train-labels-idx1-ubyte", LABELS[:4])
     with pytest.raises(SourceError, match=r"idx train.*: 4 labels were given for 6"):
         open_source(path)
 
 
-def test_idx_labels_are_no_images(tmp_path):
+def test_an_idx_label_file_is_refused_as_a_source(tmp_path):
     with pytest.raises(SourceError, match="not images"):
         open_source(write_idx(tmp_path / "train-labels-idx1-ubyte", LABELS))
 
 
-def test_idx_files_of_other_numbers_are_refused(tmp_path):
+def test_idx_files_of_other_data_types_are_refused(tmp_path):
     path = write_idx(tmp_path / "train-images-idx3-ubyte", IMAGES, kind=13)
     with pytest.raises(SourceError, match="not an idx file of bytes"):
         open_source(path)

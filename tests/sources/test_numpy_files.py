@@ -25,7 +25,7 @@ def test_an_npy_file_of_floats_keeps_its_values(tmp_path):
     assert np.array_equal(read(open_source(tmp_path / "a.npy"))[0], latents.astype(np.float32))
 
 
-def test_a_value_that_is_not_finite_in_an_npy_file_is_found_on_reading(tmp_path):
+def test_a_non_finite_value_in_an_npy_file_is_refused_on_reading(tmp_path):
     np.save(tmp_path / "a.npy", np.array([[0.0, 1.0], [0.0, np.nan]]))
     with pytest.raises(SourceError, match="example 1"):
         read(open_source(tmp_path / "a.npy"))
@@ -58,19 +58,19 @@ def test_arrays_of_an_npz_file_can_be_named(tmp_path):
         open_source(tmp_path / "a.npz", column="absent")
 
 
-def test_an_npz_file_of_unknown_names_lists_them(tmp_path):
+def test_unknown_array_names_of_an_npz_file_are_listed(tmp_path):
     np.savez(tmp_path / "a.npz", this=IMAGES, that=IMAGES)
     with pytest.raises(SourceError, match="this, that"):
         open_source(tmp_path / "a.npz")
 
 
-def test_labels_in_an_npz_file_must_fit(tmp_path):
+def test_an_npz_label_count_mismatch_is_refused(tmp_path):
     np.savez(tmp_path / "a.npz", images=IMAGES, labels=np.arange(4))
     with pytest.raises(SourceError, match=r"a\.npz.*4 labels were given for 5"):
         open_source(tmp_path / "a.npz")
 
 
-def test_a_second_array_of_floats_is_not_taken_for_labels(tmp_path):
+def test_a_second_array_of_floats_is_not_read_as_labels(tmp_path):
     np.savez(tmp_path / "a.npz", IMAGES, np.zeros((5, 8)))
     assert not open_source(tmp_path / "a.npz").info.labelled
 

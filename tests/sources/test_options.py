@@ -27,7 +27,7 @@ def test_too_few_labels_are_refused_with_both_lengths():
         open_source(IMAGES, labels=[0] * 5)
 
 
-def test_a_negative_label_is_refused_with_its_place():
+def test_a_negative_label_is_refused_with_its_index():
     with pytest.raises(ArgumentError, match="label 2 is -1"):
         open_source(IMAGES, labels=[0, 0, -1, 0, 0, 0])
 
@@ -44,12 +44,12 @@ def test_labels_of_another_shape_are_refused(labels):
         open_source(IMAGES, labels=labels)
 
 
-def test_labels_given_replace_those_of_the_source(tmp_path):
+def test_the_labels_argument_replaces_labels_of_the_source(tmp_path):
     file = write_parquet(tmp_path / "a.parquet", [png(i) for i in range(4)], [0, 0, 1, 1])
     assert read(open_source(file, labels=[5, 6, 7, 8]))[1].tolist() == [5, 6, 7, 8]
 
 
-def test_labels_given_take_the_class_names_away():
+def test_the_labels_argument_removes_the_class_names():
     assert open_source("digits").info.class_names is not None
     assert open_source("digits", labels=np.zeros(1797, int)).info.class_names is None
 
@@ -62,7 +62,7 @@ def test_labels_stay_with_their_images_when_some_are_skipped(tmp_path):
     assert [name for name, _ in source.skipped] == ["0.png", "2.png", "4.png"]
 
 
-def test_labels_are_counted_before_the_limit():
+def test_labels_cover_all_images_before_the_limit():
     values, labels = read(open_source(IMAGES, labels=range(6), limit=2))
     assert (len(values), labels.tolist()) == (2, [0, 1])
     with pytest.raises(ArgumentError, match="2 labels were given for 6"):
@@ -83,13 +83,13 @@ def test_a_limit_above_the_count_changes_nothing():
         *(("split", value) for value in ("", None, 3)),
     ],
 )
-def test_an_option_that_is_not_allowed_is_named(name, value):
+def test_invalid_option_values_are_named(name, value):
     with pytest.raises(ArgumentError, match=f"^{name}: got"):
         open_source(IMAGES, **{name: value})
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, None])
-def test_a_batch_size_that_is_not_allowed_is_refused_at_once(tmp_path, size):
+def test_an_invalid_batch_size_is_refused_before_reading(tmp_path, size):
     (tmp_path / "a.png").write_bytes(png())
     for source in (IMAGES, tmp_path, "patches", "moons"):
         with pytest.raises(ArgumentError, match="size: got"):
@@ -97,7 +97,7 @@ def test_a_batch_size_that_is_not_allowed_is_refused_at_once(tmp_path, size):
 
 
 @pytest.mark.parametrize("option", ["column", "label_column"])
-def test_columns_are_refused_where_there_are_none(tmp_path, option):
+def test_column_options_are_refused_for_sources_without_columns(tmp_path, option):
     (tmp_path / "a.png").write_bytes(png())
     for source in (IMAGES, tmp_path, "digits", "patches"):
         with pytest.raises(ArgumentError, match=option):
@@ -107,7 +107,7 @@ def test_columns_are_refused_where_there_are_none(tmp_path, option):
 @pytest.mark.parametrize(
     "source", ["./absent", "/absent/folder", "~/absent-folder", "../absent.zip", "absent.parquet"]
 )
-def test_a_path_that_does_not_exist_says_so(source):
+def test_a_missing_path_is_reported_without_the_hub(source):
     with pytest.raises(SourceError, match="does not exist") as caught:
         open_source(source)
     assert isinstance(caught.value, GoldDiffError)
@@ -120,7 +120,7 @@ def test_a_path_too_long_for_the_system_is_refused():
 
 
 @pytest.mark.parametrize("source", ["~no-such-user-here/photos", "./caf\u00e9", "./a\nb"])
-def test_odd_paths_are_missing_paths(source):
+def test_unusual_missing_paths_are_reported(source):
     with pytest.raises(SourceError, match="does not exist"):
         open_source(source)
 
@@ -130,11 +130,11 @@ def test_an_empty_source_is_refused():
         open_source("")
 
 
-def test_a_source_can_be_read_again(tmp_path):
+def test_a_source_can_be_read_twice(tmp_path):
     for i in range(5):
         (tmp_path / f"{i}.png").write_bytes(png(i))
     (tmp_path / "5.png").write_bytes(b"damaged")
     source = open_source(tmp_path, skip_bad=True)
-    once, again = read(source), read(source)
-    assert np.array_equal(once[0], again[0])
+    first, second = read(source), read(source)
+    assert np.array_equal(first[0], second[0])
     assert len(source.skipped) == 1

@@ -1,4 +1,4 @@
-"""Every kind of source gives the store that it has always given, to the byte."""
+"""Every kind of source gives a store with the same bytes as in earlier versions."""
 
 import gzip
 import hashlib
@@ -31,9 +31,9 @@ def flat(folder):
 
 def classes(folder):
     for i, data in enumerate(PNGS):
-        place = folder / "train" / ("cat" if i % 2 == 0 else "dog")
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{i:03}.png").write_bytes(data)
+        subfolder = folder / "train" / ("cat" if i % 2 == 0 else "dog")
+        subfolder.mkdir(parents=True, exist_ok=True)
+        (subfolder / f"{i:03}.png").write_bytes(data)
     return folder
 
 
@@ -123,7 +123,7 @@ def floats(folder):
     return STACK.astype(np.float64)[:, :2] / 7
 
 
-# The sixteen first digits of the SHA-256 over the store's pixels, labels and names of classes.
+# The first 16 digits of the SHA-256 of a store's shape, class names, pixels and labels.
 KNOWN = {
     "flat": "166cce16a4cbcc97",
     "classes": "a85f911948e01064",
@@ -147,15 +147,15 @@ KNOWN = {
 
 def digest(path):
     manifest = json.loads((path / "manifest.json").read_text())
-    told = json.dumps([manifest["shape"], manifest["class_names"], manifest["skipped"]])
-    digest = hashlib.sha256(told.encode())
+    header = json.dumps([manifest["shape"], manifest["class_names"], manifest["skipped"]])
+    digest = hashlib.sha256(header.encode())
     for name in ("pixels.bin", "labels.bin"):
         if (path / name).exists():
             digest.update((path / name).read_bytes())
     return digest.hexdigest()[:16]
 
 
-MADE = [
+CASES = [
     *((make, {}) for make in (flat, classes, parquet, shards, zipped, npz, npy, idx, cifar)),
     *((make, {}) for make in (dataset, stored, tensor, floats)),
     (damaged, {"skip_bad": True, "limit": 40}),
@@ -163,26 +163,26 @@ MADE = [
     (lambda folder: "digits", {"size": 12}),
     (lambda folder: "patches", {"limit": 1100, "size": 8, "seed": 3}),
 ]
-NAMES = [make.__name__ for make, _ in MADE[:-2]] + ["digits", "patches"]
+NAMES = [make.__name__ for make, _ in CASES[:-2]] + ["digits", "patches"]
 
 
-@pytest.mark.parametrize(("name", "made"), list(zip(NAMES, MADE, strict=True)), ids=NAMES)
-def test_the_store_of_a_source_does_not_change(tmp_path, name, made):
-    make, options = made
+@pytest.mark.parametrize(("name", "case"), list(zip(NAMES, CASES, strict=True)), ids=NAMES)
+def test_the_bytes_of_a_store_do_not_change(tmp_path, name, case):
+    make, options = case
     (tmp_path / "source").mkdir()
     source = open_source(make(tmp_path / "source"), **options)
-    golddiff.store.build.build(source, tmp_path / "made", overwrite=False, progress=False)
-    assert digest(tmp_path / "made") == KNOWN[name]
+    golddiff.store.build.build(source, tmp_path / "case", overwrite=False, progress=False)
+    assert digest(tmp_path / "case") == KNOWN[name]
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (1, 5, 9), (3, 33, 31), (7,)])
-def test_a_store_does_not_depend_on_how_many_images_are_read_together(tmp_path, monkeypatch, shape):
+def test_a_store_does_not_depend_on_the_batch_size(tmp_path, monkeypatch, shape):
     images = np.random.default_rng(0).integers(0, 256, (60, *shape), dtype=np.uint8)
     source = images if len(shape) == 3 else images.astype(np.float32) / 100
-    one = ImageStore.build(source, tmp_path / "one").manifest.files
+    expected = ImageStore.build(source, tmp_path / "whole").manifest.files
     for size in (1, 2, 13):
         monkeypatch.setattr(golddiff.store.build, "BATCH", size)
-        other = ImageStore.build(source, tmp_path / str(size)).manifest.files
-        assert {n: r for n, r in other.items() if "factor" not in n} == {
-            n: r for n, r in one.items() if "factor" not in n
+        files = ImageStore.build(source, tmp_path / str(size)).manifest.files
+        assert {n: r for n, r in files.items() if "factor" not in n} == {
+            n: r for n, r in expected.items() if "factor" not in n
         }

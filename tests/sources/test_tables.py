@@ -12,7 +12,7 @@ from golddiff.system.errors import SourceError
 from .make import first, pixels, png, read, write_parquet
 
 PNGS = [png(i) for i in range(10)]
-WANTED = np.stack([first(pixels(i)) for i in range(10)])
+EXPECTED = np.stack([first(pixels(i)) for i in range(10)])
 CLASSES = json.dumps(
     {"info": {"features": {"label": {"_type": "ClassLabel", "names": ["cat", "dog"]}}}}
 )
@@ -26,7 +26,7 @@ def test_a_parquet_file_gives_images_and_labels(tmp_path, batch):
     assert source.info.class_names == ("cat", "dog")
     assert source.info.count == 10
     assert labels.tolist() == [0, 1] * 5
-    assert np.array_equal(values, WANTED)
+    assert np.array_equal(values, EXPECTED)
 
 
 def test_shards_are_read_in_order_of_their_names(tmp_path):
@@ -37,14 +37,14 @@ def test_shards_are_read_in_order_of_their_names(tmp_path):
     write_parquet(tmp_path / "data" / "test-00000-of-00001.parquet", PNGS[:2], [7, 8])
     (tmp_path / "README.md").write_text("about")
     values, labels = read(open_source(tmp_path))
-    assert np.array_equal(values, WANTED)
+    assert np.array_equal(values, EXPECTED)
     assert labels.tolist() == list(range(10))
     assert read(open_source(tmp_path, split="test"))[1].tolist() == [7, 8]
     with pytest.raises(SourceError, match="no split 'dev'; it has: test, train"):
         open_source(tmp_path, split="dev")
 
 
-def test_file_names_that_tell_no_split_are_all_read(tmp_path):
+def test_files_without_a_split_in_their_names_are_all_read(tmp_path):
     for name in ("0000", "0001"):
         write_parquet(tmp_path / f"{name}.parquet", PNGS[:3])
     assert open_source(tmp_path).info.count == 6
@@ -64,7 +64,7 @@ def test_images_beside_parquet_files_are_refused(tmp_path):
         open_source(tmp_path)
 
 
-def test_a_column_of_img_or_of_any_name_is_found(tmp_path):
+def test_an_image_column_of_any_name_is_found(tmp_path):
     for name in ("img", "photo"):
         path = write_parquet(tmp_path / f"{name}.parquet", PNGS[:2], image=name)
         assert open_source(path).info.count == 2
@@ -76,18 +76,18 @@ def test_columns_can_be_named(tmp_path):
     pq.write_table(table, tmp_path / "a.parquet")
     source = open_source(tmp_path / "a.parquet", column="flipped", label_column="kind")
     values, labels = read(source)
-    assert np.array_equal(values, WANTED[::-1])
+    assert np.array_equal(values, EXPECTED[::-1])
     assert labels.tolist() == list(range(10))
 
 
 @pytest.mark.parametrize("option", ["column", "label_column"])
-def test_a_column_that_does_not_exist_lists_those_that_do(tmp_path, option):
+def test_a_missing_column_error_lists_the_columns(tmp_path, option):
     path = write_parquet(tmp_path / "a.parquet", PNGS, [0] * 10)
     with pytest.raises(SourceError, match=r"'absent' does not exist.*image.*label"):
         open_source(path, **{option: "absent"})
 
 
-def test_labels_of_whole_floats_are_taken_and_of_others_said_not_to_be(tmp_path, caplog):
+def test_float_labels_are_used_only_if_whole_and_not_negative(tmp_path, caplog):
     path = write_parquet(tmp_path / "a.parquet", PNGS[:3], [2.0, 0.0, 1.0])
     assert read(open_source(path))[1].tolist() == [2, 0, 1]
     for label in (0.5, -1.0, float("nan"), float("inf")):
@@ -97,7 +97,7 @@ def test_labels_of_whole_floats_are_taken_and_of_others_said_not_to_be(tmp_path,
         assert "is not taken for labels" in caplog.text
 
 
-def test_a_column_of_another_kind_is_refused(tmp_path):
+def test_columns_of_the_wrong_type_are_refused(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", PNGS, [0.5] * 10)
     with pytest.raises(SourceError, match="'label' holds double, not images"):
         open_source(path, column="label")
@@ -111,14 +111,14 @@ def test_a_table_without_images_lists_its_columns(tmp_path):
         open_source(tmp_path / "a.parquet")
 
 
-def test_labels_in_words_become_sorted_classes(tmp_path):
+def test_text_labels_become_sorted_classes(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", PNGS[:3], ["dog", "cat", "dog"])
     source = open_source(path)
     assert source.info.class_names == ("cat", "dog")
     assert read(source)[1].tolist() == [1, 0, 1]
 
 
-def test_a_fine_label_is_found(tmp_path):
+def test_a_fine_label_column_is_found(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", PNGS[:3], [5, 6, 7], label="fine_label")
     assert read(open_source(path))[1].tolist() == [5, 6, 7]
 
@@ -131,7 +131,7 @@ def test_labels_that_are_missing_or_negative_are_refused(tmp_path, labels):
     assert open_source(path, labels=[0, 0, 0]).info.labelled
 
 
-def test_labels_of_minus_one_throughout_are_no_labels(tmp_path):
+def test_labels_that_are_all_minus_one_are_ignored(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", PNGS[:3], [-1, -1, -1])
     assert not open_source(path).info.labelled
 
@@ -144,7 +144,7 @@ def test_a_bad_row_is_named(tmp_path, bad):
     source = open_source(path, skip_bad=True)
     values, labels = read(source)
     assert labels.tolist() == [0, 1, 2, 3, 4, 5, 6, 8]
-    assert np.array_equal(values[-1], WANTED[8])
+    assert np.array_equal(values[-1], EXPECTED[8])
     assert [name for name, _ in source.skipped] == ["row 7 of train.parquet"]
 
 
@@ -160,14 +160,14 @@ def test_a_parquet_file_without_rows_is_refused(tmp_path):
         open_source(write_parquet(tmp_path / "a.parquet", []))
 
 
-def test_shards_of_different_columns_are_refused(tmp_path):
+def test_shards_with_different_columns_are_refused(tmp_path):
     write_parquet(tmp_path / "0.parquet", PNGS[:1])
     write_parquet(tmp_path / "1.parquet", PNGS[:1], image="img")
     with pytest.raises(SourceError, match=r"1\.parquet has no column 'image'"):
         open_source(tmp_path)
 
 
-def test_shards_of_which_one_lacks_labels_are_refused(tmp_path):
+def test_shards_are_refused_if_one_lacks_labels(tmp_path):
     write_parquet(tmp_path / "0.parquet", PNGS[:1], [0])
     write_parquet(tmp_path / "1.parquet", PNGS[:1])
     with pytest.raises(SourceError, match=r"1\.parquet"):
@@ -188,20 +188,20 @@ def test_a_dataset_gives_images_labels_and_class_names(batch):
     values, labels = read(source, batch)
     assert source.info.class_names == ("cat", "dog")
     assert labels.tolist() == [0, 1] * 5
-    assert np.array_equal(values, WANTED)
+    assert np.array_equal(values, EXPECTED)
 
 
 def test_a_selected_dataset_keeps_its_selection():
     values, labels = read(open_source(dataset().select([9, 2, 4])))
-    assert np.array_equal(values, WANTED[[9, 2, 4]])
+    assert np.array_equal(values, EXPECTED[[9, 2, 4]])
     assert labels.tolist() == [1, 0, 0]
 
 
 def test_the_format_of_a_dataset_does_not_matter():
-    assert np.array_equal(read(open_source(dataset().with_format("numpy")))[0], WANTED)
+    assert np.array_equal(read(open_source(dataset().with_format("numpy")))[0], EXPECTED)
 
 
-def test_a_split_is_taken_of_a_dataset_dict():
+def test_a_dataset_dict_is_read_by_split():
     both = datasets.DatasetDict({"train": dataset(), "test": dataset(4)})
     assert open_source(both).info.count == 10
     assert open_source(both, split="test").info.count == 4
@@ -213,7 +213,7 @@ def test_a_dataset_of_paths_reads_the_files(tmp_path):
     (tmp_path / "a.png").write_bytes(PNGS[3])
     paths = datasets.Dataset.from_dict({"image": [str(tmp_path / "a.png")]})
     source = open_source(paths.cast_column("image", datasets.Image()))
-    assert np.array_equal(read(source)[0], WANTED[3:4])
+    assert np.array_equal(read(source)[0], EXPECTED[3:4])
 
 
 def test_a_bad_row_of_a_dataset_is_named():

@@ -15,24 +15,24 @@ def originals(make_store, smooth_images):
 
 
 class TestStoreAsSource:
-    def test_it_is_read_back(self, originals):
+    def test_pixels_and_labels_are_read_back(self, originals):
         source = open_source(originals.path)
         pixels, labels = read(source, 77)
         assert np.array_equal(pixels.reshape(300, -1), originals.flat)
         assert np.array_equal(labels, originals.labels)
         assert source.info.count == 300
 
-    def test_its_first_images(self, originals):
+    def test_limit_reads_the_first_images(self, originals):
         pixels, labels = read(open_source(originals.path, limit=10))
         assert np.array_equal(pixels.reshape(10, -1), originals.flat[:10])
         assert len(labels) == 10
 
     @pytest.mark.parametrize("option", [{"size": 8}, {"channels": 1}, {"column": "image"}])
-    def test_options_that_do_not_apply(self, originals, option):
+    def test_options_that_do_not_apply_are_refused(self, originals, option):
         with pytest.raises(ArgumentError, match="does not apply to a store"):
             open_source(originals.path, **option)
 
-    def test_a_damaged_one(self, originals, tmp_path):
+    def test_an_unknown_format_version_is_refused(self, originals, tmp_path):
         (tmp_path / "manifest.json").write_text('{"format": "golddiff-store", "version": 99}')
         with pytest.raises(SourceError, match="format version 99"):
             open_source(tmp_path)

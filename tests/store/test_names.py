@@ -1,4 +1,4 @@
-"""The files of a store's images: kept where there are any, and named wherever sources are shown."""
+"""File names of a store's images: stored if the source has them, and shown with outputs."""
 
 import io
 import zipfile
@@ -23,23 +23,23 @@ def picture(value: int) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path):
-    made = tmp_path / "photos"
-    made.mkdir()
+    path = tmp_path / "photos"
+    path.mkdir()
     for i, name in enumerate(["b.png", "a.png", "naïve <b>.png"]):
-        (made / name).write_bytes(picture(i))
-    return made
+        (path / name).write_bytes(picture(i))
+    return path
 
 
-def test_a_folder_s_images_are_named_and_those_left_out_are_not(folder, tmp_path):
+def test_images_of_a_folder_are_named_without_the_skipped_ones(folder, tmp_path):
     (folder / "ab.png").write_bytes(b"no picture")
     store = golddiff.ImageStore.build(folder, tmp_path / "s", skip_bad=True)
     assert store.names == ["a.png", "b.png", "naïve <b>.png"]
-    assert float(store.images(0).max()) == pytest.approx(20 / 127.5 - 1)  # a.png was the second
+    assert float(store.images(0).max()) == pytest.approx(20 / 127.5 - 1)  # a.png was written second
     assert [image_name(store, i) for i in (0, 2)] == ["a.png", "naïve &lt;b&gt;.png"]
     store.verify()
 
 
-def test_a_class_is_not_named_twice(tmp_path):
+def test_an_image_name_holds_its_class_once(tmp_path):
     for kind in ("cat", "dog"):
         (tmp_path / "pets" / kind).mkdir(parents=True)
         (tmp_path / "pets" / kind / "1.png").write_bytes(picture(1))
@@ -47,11 +47,11 @@ def test_a_class_is_not_named_twice(tmp_path):
     assert image_name(store, 1) == "dog/1.png"
 
 
-def test_zips_lists_of_paths_parts_and_copies_of_stores_have_names(folder, tmp_path):
+def test_zips_path_lists_parts_and_copied_stores_have_names(folder, tmp_path):
     archive = tmp_path / "photos.zip"
-    with zipfile.ZipFile(archive, "w") as written:
+    with zipfile.ZipFile(archive, "w") as writer:
         for name in ("x/2.png", "x/1.png"):
-            written.writestr(name, picture(len(name)))
+            writer.writestr(name, picture(len(name)))
     first = golddiff.ImageStore.build(archive, tmp_path / "s")
     assert first.names == ["x/1.png", "x/2.png"]
     assert golddiff.ImageStore.build(first.path, tmp_path / "t", limit=1).names == ["x/1.png"]
@@ -62,7 +62,7 @@ def test_zips_lists_of_paths_parts_and_copies_of_stores_have_names(folder, tmp_p
     assert part.names == ["b.png", "naïve <b>.png"]
 
 
-def test_rows_of_a_table_are_named_where_each_has_a_file_and_not_all_one(tmp_path):
+def test_table_rows_have_names_if_all_paths_are_valid_and_some_differ(tmp_path):
     def names(*paths):
         rows = [{"image": {"bytes": picture(i), "path": path}} for i, path in enumerate(paths)]
         source = tmp_path / "a.parquet"
@@ -75,19 +75,19 @@ def test_rows_of_a_table_are_named_where_each_has_a_file_and_not_all_one(tmp_pat
         assert names(*useless) is None
 
 
-def test_other_sources_have_none(make_store, smooth_images):
+def test_images_of_arrays_have_no_names(make_store, smooth_images):
     store = make_store(smooth_images(5, (1, 4, 4)))
     assert store.names is None
     assert image_name(store, 3) == "#3"
     assert golddiff.novelty(store.images([0]), store).files is None
 
 
-def test_novelty_names_the_nearest(folder, tmp_path):
+def test_novelty_gives_the_nearest_files(folder, tmp_path):
     store = golddiff.ImageStore.build(folder, tmp_path / "s")
     assert golddiff.novelty(store.images([2, 0]), store).files == ["naïve <b>.png", "a.png"]
 
 
-def test_names_that_are_too_few_are_refused(folder, tmp_path):
+def test_too_few_names_are_refused(folder, tmp_path):
     store = golddiff.ImageStore.build(folder, tmp_path / "s")
     (store.path / "names.txt").write_text("a.png\nb.png\n")
     with pytest.raises(StoreError, match=r"names.txt has 12 bytes"):

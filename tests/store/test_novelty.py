@@ -1,4 +1,4 @@
-"""Novelty: distances to the nearest training images, and what counts as a copy."""
+"""Novelty: distances to the nearest training images, and the definition of a copy."""
 
 import numpy as np
 import pytest
@@ -15,34 +15,34 @@ def store(make_store, smooth_images):
 
 
 def test_a_training_image_has_novelty_0_and_is_a_copy(store):
-    found = golddiff.novelty(store.images([3, 77]), store)
-    assert found.novelty.tolist() == [0, 0]
-    assert found.nearest.tolist() == [3, 77]
-    assert found.copies.all()
+    result = golddiff.novelty(store.images([3, 77]), store)
+    assert result.novelty.tolist() == [0, 0]
+    assert result.nearest.tolist() == [3, 77]
+    assert result.copies.all()
 
 
-def test_a_store_may_be_its_folder_and_what_is_found_is_shown_in_a_line(store):
-    found = golddiff.novelty(store.images(range(30)), store.path)
-    assert found.copies.all()
-    assert repr(found).startswith("<Novelty: 30 pictures, 30 copies, novelty 0.00 on average")
+def test_novelty_accepts_a_path_and_prints_one_line(store):
+    result = golddiff.novelty(store.images(range(30)), store.path)
+    assert result.copies.all()
+    assert repr(result).startswith("<Novelty: 30 pictures, 30 copies, novelty 0.00 on average")
 
 
-def test_unseen_images_of_the_same_kind_have_novelty_1_on_average(store, smooth_images):
+def test_unseen_images_of_the_same_distribution_have_mean_novelty_1(store, smooth_images):
     unseen = smooth_images(300, (3, 8, 8), seed=5).float() / 127.5 - 1
     novelty, nearest = golddiff.novelty(unseen, store)
     assert 0.95 < float(novelty.mean()) < 1.05
     assert len(nearest) == 300
 
 
-def test_a_copy_is_nearer_than_a_third_of_the_way_to_the_second(make_store):
+def test_a_copy_is_at_most_a_third_as_far_as_the_second_nearest(make_store):
     points = np.array([[0.0, 0.0], [1.0, 0.0], [9.0, 9.0]], np.float32)
     store = make_store(points)
-    found = golddiff.novelty(torch.tensor([[0.24, 0.0], [0.26, 0.0], [0.5, 0.0]]), store)
-    assert found.copies.tolist() == [True, False, False]  # 0.24 < 0.76 / 3, 0.26 > 0.74 / 3
-    assert found.nearest.tolist()[:2] == [0, 0]
+    result = golddiff.novelty(torch.tensor([[0.24, 0.0], [0.26, 0.0], [0.5, 0.0]]), store)
+    assert result.copies.tolist() == [True, False, False]  # 0.24 < 0.76 / 3, 0.26 > 0.74 / 3
+    assert result.nearest.tolist()[:2] == [0, 0]
 
 
-def test_the_two_nearest_are_exact_and_of_equals_the_first(make_store, store, monkeypatch):
+def test_the_two_nearest_are_exact_and_ties_go_to_the_lower_row(make_store, store, monkeypatch):
     monkeypatch.setattr("golddiff.store.novelty.QUERIES_AT_ONCE", 3)  # many parts
     big = make_store(np.random.default_rng(0).standard_normal((1500, 7)).astype(np.float32))
     x = torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
@@ -52,20 +52,20 @@ def test_the_two_nearest_are_exact_and_of_equals_the_first(make_store, store, mo
     lowest = exact.topk(2, largest=False)
     assert rows.tolist() == lowest.indices.tolist()
     assert distances == pytest.approx(lowest.values.numpy(), rel=1e-5)
-    twins = make_store(np.repeat(np.eye(3, dtype=np.float32), 600, axis=0))
-    assert two_nearest(twins, np.eye(3, dtype=np.float32))[0].tolist() == [
+    repeated = make_store(np.repeat(np.eye(3, dtype=np.float32), 600, axis=0))
+    assert two_nearest(repeated, np.eye(3, dtype=np.float32))[0].tolist() == [
         [0, 1],
         [600, 601],
         [1200, 1201],
     ]
 
 
-def test_the_spacing_is_kept_and_is_the_mean_distance_to_the_nearest_other(make_store):
+def test_the_spacing_is_the_cached_mean_nearest_neighbour_distance(make_store):
     store = make_store(np.array([[0.0], [1.0], [3.0]], np.float32))
     assert spacing(store) == pytest.approx((1 + 1 + 2) / 3)
-    again = golddiff.ImageStore.open(store.path)
-    assert again.artifacts.load(SPACING) is not None
-    assert spacing(again) == spacing(store)
+    reopened = golddiff.ImageStore.open(store.path)
+    assert reopened.artifacts.load(SPACING) is not None
+    assert spacing(reopened) == spacing(store)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_store_of_one_image_is_refused(make_store):
         golddiff.novelty(torch.zeros(1, 2), make_store(np.zeros((1, 2), np.float32)))
 
 
-def test_sharpness_and_speckle_of_the_data_are_1_and_noise_has_more(store):
+def test_sharpness_and_speckle_are_1_for_the_data_and_higher_for_noise(store):
     images = store.images()
     noisy = images + 0.5 * torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
     for measure in (golddiff.metrics.sharpness, golddiff.metrics.speckle):

@@ -1,4 +1,4 @@
-"""A device gives what the processor gives: plain torch, here on the processor or on a GPU."""
+"""Torch code, on a GPU if there is one, gives the results of the compiled CPU code."""
 
 import copy
 import pickle
@@ -44,115 +44,115 @@ def images(smooth_images):
 
 @pytest.fixture(scope="module", params=["resident", "sent in parts"])
 def store(request, make_store, images):
-    made = make_store(images, np.arange(24) % 3)
+    base = make_store(images, np.arange(24) % 3)
     free = None if request.param == "resident" else 100.0
-    made.__dict__["_on_device"] = {DEVICE: DeviceStore(made, DEVICE, free)}
-    assert made.__dict__["_on_device"][DEVICE].resident == (free is None)
-    return made
+    base.__dict__["_on_device"] = {DEVICE: DeviceStore(base, DEVICE, free)}
+    assert base.__dict__["_on_device"][DEVICE].resident == (free is None)
+    return base
 
 
-def test_a_denoiser_on_a_device_pickles_and_copies(store, queries):
-    """Both ended in a RecursionError: an empty DeviceStore asked itself for its store."""
-    there, x = golddiff.Optimal(store).to(DEVICE), queries(store, 1.0, 2)
-    for made in (pickle.loads(pickle.dumps(there)), copy.deepcopy(there), copy.copy(there.store)):
-        device = made if isinstance(made, DeviceStore) else made.store
+def test_a_denoiser_on_a_device_can_be_pickled_and_copied(store, queries):
+    """Regression: an empty DeviceStore looked up its own ``store`` without end."""
+    moved, x = golddiff.Optimal(store).to(DEVICE), queries(store, 1.0, 2)
+    for copied in (pickle.loads(pickle.dumps(moved)), copy.deepcopy(moved), copy.copy(moved.store)):
+        device = copied if isinstance(copied, DeviceStore) else copied.store
         assert isinstance(device, DeviceStore)
         assert device.device == DEVICE
-    torch.testing.assert_close(pickle.loads(pickle.dumps(there))(x, 1.0), there(x, 1.0))
+    torch.testing.assert_close(pickle.loads(pickle.dumps(moved))(x, 1.0), moved(x, 1.0))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_device_gives_what_the_processor_gives(method, store, queries):
+def test_device_results_match_the_cpu(method, store, queries):
     denoiser = METHODS[method](store)
-    there = denoiser.to(DEVICE)
+    moved = denoiser.to(DEVICE)
     for sigma in (0.01, 0.5, 3.0, 60.0):
         x = queries(store, sigma, 3)
         for labels in (None, [0, 1, 0]):
-            # float32 distances of 60 values, summed in another order, differ by 1e-6 of themselves.
-            # Of another class than the query's they are some 20, so at 0.01 logits of -10^5.
-            room = 0.1 if sigma == 0.01 and labels else 5e-5
+            # Float32 sums of 60 values in another order change distances by a relative 1e-6.
+            # Images of another class are about 20 away: at sigma 0.01, logits near -10^5.
+            tolerance = 0.1 if sigma == 0.01 and labels else 5e-5
             expected = denoiser(x, sigma, labels)
-            torch.testing.assert_close(there(x, sigma, labels), expected, rtol=0, atol=room)
+            torch.testing.assert_close(moved(x, sigma, labels), expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("metric", [Pixels(), Pooled((3, 2, 2))], ids=str)
-def test_the_nearest_images_are_the_processors(metric, store, queries):
-    there = store.__dict__["_on_device"][DEVICE]
+def test_nearest_images_on_a_device_match_the_cpu(metric, store, queries):
+    device_store = store.__dict__["_on_device"][DEVICE]
     x = queries(store, 2.0, 3).reshape(3, -1).numpy()
     within = Support(np.arange(1, 24, 2), np.linspace(0, 1, 12))
-    for found, expected in zip(
-        there.nearest(x, 5, metric, within), store.nearest(x, 5, metric, within), strict=True
+    for result, expected in zip(
+        device_store.nearest(x, 5, metric, within), store.nearest(x, 5, metric, within), strict=True
     ):
-        np.testing.assert_array_equal(found.rows, expected.rows)
-        np.testing.assert_array_equal(found.log_weights, expected.log_weights)
+        np.testing.assert_array_equal(result.rows, expected.rows)
+        np.testing.assert_array_equal(result.log_weights, expected.log_weights)
 
 
-def test_of_equal_distances_the_first_are_lowest():
+def test_lowest_breaks_ties_by_the_lower_index():
     distances = torch.tensor([[3.0, 1.0, 2.0, 2.0, 2.0, 0.0], [5.0, 5.0, 5.0, 5.0, 5.0, 5.0]])
     assert lowest(distances, 4).tolist() == [[1, 2, 3, 5], [0, 1, 2, 3]]
     assert lowest(distances[:, :2], 3).tolist() == [[0, 1], [0, 1]]
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 5), (1, 9, 8), (30,)])
-def test_a_tree_gives_back_its_mask(shape):
+def test_a_mask_tree_restores_its_mask(shape):
     d = int(np.prod(shape))
     mask = np.random.default_rng(0).random((d, d)) < 0.3
     np.testing.assert_array_equal(dense_mask(mask_tree(mask, shape), d), mask)
 
 
-def test_masks_that_find_no_room_are_made_again(make_store, images, queries):
-    """Nothing is refused where a device is small."""
-    made = make_store(images)
-    made.__dict__["_on_device"] = {DEVICE: (there := DeviceStore(made, DEVICE, 60.0))}
-    pca = PCA(made, 0.05)
-    x = queries(made, 1.0, 1)
+def test_masks_beyond_device_memory_are_recomputed(make_store, images, queries):
+    """A small device recomputes masks instead of raising an error."""
+    store = make_store(images)
+    store.__dict__["_on_device"] = {DEVICE: (device_store := DeviceStore(store, DEVICE, 60.0))}
+    pca = PCA(store, 0.05)
+    x = queries(store, 1.0, 1)
     for sigma in (1.0, 2.0, 1.0):
         torch.testing.assert_close(pca.to(DEVICE)(x, sigma), pca(x, sigma), rtol=0, atol=5e-5)
-        assert len(there._cache) == 1
-    mask = locality_mask(made.factor(), 1.0, 0.05)
-    np.testing.assert_array_equal(dense_mask(pca.ready(1.0).tree, made.d), mask)
+        assert len(device_store._cache) == 1
+    mask = locality_mask(store.factor(), 1.0, 0.05)
+    np.testing.assert_array_equal(dense_mask(pca.ready(1.0).tree, store.d), mask)
 
 
 class OtherOptimal(golddiff.Optimal):
-    """Weighs in a way of its own, with no torch code for it: Optimal's would be another method."""
+    """Overrides ``weigh`` only, so Optimal's torch code does not compute the same."""
 
     def weigh(self, x, sigma, part):
         return super().weigh(x, 2 * sigma, part)
 
 
 class OwnOptimal(OtherOptimal):
-    """Says itself that it has none."""
+    """Declares that it has no torch code."""
 
     def on_device(self, sigma, store):
         return None
 
 
 @pytest.mark.parametrize("method", [OtherOptimal, OwnOptimal])
-def test_a_method_without_torch_code_runs_on_the_processor(store, queries, method):
+def test_a_method_without_torch_code_runs_on_the_cpu(store, queries, method):
     denoiser, x = method(store), queries(store, 1.0, 2)
     torch.testing.assert_close(denoiser.to(DEVICE)(x, 1.0), denoiser(x, 1.0), rtol=0, atol=0)
     assert golddiff.Optimal(store).to(DEVICE).store is not store
 
 
 @pytest.mark.parametrize("guarantee", [False, True])
-def test_adaptive_supports_stay_on_the_processor(store, queries, guarantee):
+def test_adaptive_supports_run_on_the_cpu(store, queries, guarantee):
     schedule = golddiff.AdaptiveSchedule(0.05, guarantee=guarantee)
     denoiser, x = golddiff.GoldDiff(golddiff.Optimal(store), schedule), queries(store, 1.0, 2)
     torch.testing.assert_close(denoiser.to(DEVICE)(x, 1.0), denoiser(x, 1.0), rtol=0, atol=0)
 
 
 class OwnGolden(golddiff.GoldDiff):
-    """A subclass stays what it is."""
+    """A subclass without changes."""
 
 
-def test_a_subclass_and_its_schedules_settings_stay_as_they_are(store):
+def test_moving_to_a_device_keeps_subclass_and_schedule(store):
     class Settings(EveryThird):
-        settings = "not to be taken for a schedule"
+        settings = "must not be read as a schedule"
 
     schedule = Settings()
-    there = OwnGolden(golddiff.Optimal(store), schedule).to(DEVICE)
-    assert type(there) is OwnGolden
-    assert there.schedule is schedule
+    moved = OwnGolden(golddiff.Optimal(store), schedule).to(DEVICE)
+    assert type(moved) is OwnGolden
+    assert moved.schedule is schedule
 
 
 class EveryThird:
@@ -163,13 +163,13 @@ class EveryThird:
         return [Support(store.rows_of(label)[::3])] * len(x)
 
 
-def test_it_takes_the_denoisers_place_in_a_sampler(store):
+def test_samples_on_a_device_match_the_cpu(store):
     denoiser = METHODS["golden text"](store)
-    there, here = (golddiff.sample(d, 2, steps=3).images for d in (denoiser.to(DEVICE), denoiser))
-    torch.testing.assert_close(there, here, rtol=0, atol=1e-3)
+    moved, cpu = (golddiff.sample(d, 2, steps=3).images for d in (denoiser.to(DEVICE), denoiser))
+    torch.testing.assert_close(moved, cpu, rtol=0, atol=1e-3)
 
 
-def test_bad_input_is_told_as_on_the_processor(store):
-    there = METHODS["optimal"](store).to(DEVICE)
+def test_a_denoiser_on_a_device_refuses_bad_labels(store):
+    moved = METHODS["optimal"](store).to(DEVICE)
     with pytest.raises(golddiff.ArgumentError, match="labels: got 7"):
-        there(torch.zeros(2, 3, 4, 5), 1.0, 7)
+        moved(torch.zeros(2, 3, 4, 5), 1.0, 7)

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 DRIVER = shutil.which("chromedriver")
-# Waits are as long again on a machine that is busy with other work.
+# A factor on all waiting times, for busy computers.
 PATIENCE = float(os.environ.get("GOLDDIFF_PATIENCE", "1"))
 
-# No sandbox: tests may run as root in a container. The rest keeps Chromium's own services off.
+# No sandbox: tests may run as root in a container. Most others disable Chromium's services.
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -50,8 +50,8 @@ def driver():
         process.wait(10)
 
 
-def wait(condition, seconds, what):
-    """Ask until the condition is true; returns its value."""
+def wait(condition, seconds, description):
+    """Poll until the condition is true, and return its value."""
     end = time.monotonic() + seconds * PATIENCE
     while True:
         with contextlib.suppress(OSError, KeyError, urllib.error.HTTPError):
@@ -59,7 +59,7 @@ def wait(condition, seconds, what):
             if value:
                 return value
         if time.monotonic() > end:
-            raise AssertionError(f"waited {seconds} s for {what}")
+            raise AssertionError(f"waited {seconds} s for {description}")
         time.sleep(0.03)
 
 
@@ -85,8 +85,8 @@ class Browser:
             "prefs": {"download.default_directory": str(self.downloads)},
             "args": [*FLAGS, f"--user-data-dir={self.profile}", f"--window-size={width},{height}"],
         }
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"performance": "ALL"}}
-        session = _call("POST", f"{address}/session", {"capabilities": {"alwaysMatch": wanted}})
+        required = {"goog:chromeOptions": options, "goog:loggingPrefs": {"performance": "ALL"}}
+        session = _call("POST", f"{address}/session", {"capabilities": {"alwaysMatch": required}})
         self.base = f"{address}/session/{session['sessionId']}"
         self.requests = []
 
@@ -101,8 +101,8 @@ class Browser:
         return _call("POST", f"{self.base}/execute/sync", {"script": script, "args": list(args)})
 
     def element(self, selector):
-        found = wait(lambda: self._find(selector), 15, selector)
-        return f"{self.base}/element/{next(iter(found[0].values()))}"
+        elements = wait(lambda: self._find(selector), 15, selector)
+        return f"{self.base}/element/{next(iter(elements[0].values()))}"
 
     def click(self, selector):
         _call("POST", f"{self.element(selector)}/click", {})
@@ -120,7 +120,7 @@ class Browser:
         self.pointer([(box[0] + x * box[2], box[1] + y * box[3])])
 
     def pointer(self, points):
-        """Press at the first point, move through the others, let go."""
+        """Press at the first point, move through the others, release."""
         moves = [
             {"type": "pointerMove", "duration": 20, "x": round(x), "y": round(y)} for x, y in points
         ]
@@ -133,7 +133,7 @@ class Browser:
         return self.js("return document.querySelector(arguments[0])?.innerText || ''", selector)
 
     def picture(self, selector):
-        """What an image on the page shows, as long as it is loaded: its source, or None."""
+        """The source of an image on the page, or None until it is loaded."""
         return self.js(
             "const i=document.querySelector(arguments[0]);"
             "return i && i.complete && i.naturalWidth ? i.src : null",
@@ -154,7 +154,7 @@ class Browser:
         Path(path).write_bytes(base64.b64decode(data))
 
     def hosts(self):
-        """Every host that the browser asked for something, over any protocol with a host."""
+        """Every host that the browser has contacted over HTTP or WebSocket."""
         for entry in _call("POST", f"{self.base}/se/log", {"type": "performance"}):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":

@@ -1,4 +1,4 @@
-"""A running studio and browsers that look at it."""
+"""Fixtures: a running studio, and a browser window that shows it."""
 
 import importlib.util
 import os
@@ -12,33 +12,33 @@ import pytest
 
 from tests.studio.browser import CHROMIUM, DRIVER, PATIENCE, Browser, driver, free_port, wait
 
-# Every name looked up and every address connected to by the server, written to a file.
-_WATCHED = """
+# Log every host name that the server looks up and every address it connects to.
+_LOGGED = """
 import socket, sys
 log = open(sys.argv.pop(1), "a", buffering=1)
 look_up, connect = socket.getaddrinfo, socket.socket.connect
-def seen(host, *rest, **options):
+def logged_look_up(host, *rest, **options):
     print(host, file=log)
     return look_up(host, *rest, **options)
-def connected(self, address):
+def logged_connect(self, address):
     print(address[0] if isinstance(address, tuple) else "unix", file=log)
     return connect(self, address)
-socket.getaddrinfo, socket.socket.connect = seen, connected
+socket.getaddrinfo, socket.socket.connect = logged_look_up, logged_connect
 from golddiff.cli import main
 main()
 """
 
 
 class Studio:
-    """A studio process, which runs ``first`` before the command.
+    """A studio process that runs the code ``first`` before the command.
 
     Attributes:
-        url: its address.
-        seconds: from its start to a page that answers.
+        url: address of the page.
+        seconds: time from the start of the process until the page answers.
     """
 
     def __init__(self, folder, *options, first=""):
-        self.asked = folder / "asked.txt"
+        self.contacts = folder / "contacts.txt"
         self.output = folder / "output.txt"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/"
@@ -47,7 +47,7 @@ class Studio:
         with self.output.open("w") as output:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-c", first + _WATCHED, str(self.asked)),
+                    *(sys.executable, "-c", first + _LOGGED, str(self.contacts)),
                     *("studio", "--no-browser"),
                     *("--port", str(self.port), *options),
                 ],
@@ -61,9 +61,9 @@ class Studio:
         assert self.process.poll() is None, self.output.read_text()
         return urllib.request.urlopen(self.url).status == 200
 
-    def hosts_asked(self):
-        """Hosts that the server process itself looked up or connected to."""
-        return set(self.asked.read_text().split())
+    def hosts_contacted(self):
+        """Hosts that the server process looked up or connected to."""
+        return set(self.contacts.read_text().split())
 
     def stop(self):
         self.process.terminate()
@@ -108,14 +108,14 @@ def chromedriver(studio):
 
 @pytest.fixture(scope="session")
 def window(chromedriver):
-    made = Browser(chromedriver)
-    yield made
-    made.close()
+    opened = Browser(chromedriver)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
 def browser(request, studio, window):
-    """The studio's page, freshly loaded, ready to be used."""
+    """A window with the studio's page, freshly loaded."""
     window.open(studio.url)
     window.element("#generate")
     wait(lambda: "images" in window.text("#about"), 15, "the page to fill")

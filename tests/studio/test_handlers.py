@@ -1,4 +1,4 @@
-"""What the page's controls call, without a page."""
+"""The handlers of the page's controls, called without a page."""
 
 from pathlib import Path
 
@@ -27,12 +27,12 @@ def handlers(make_store, smooth_images, tmp_path, monkeypatch):
 
 
 def generated(handlers, steps=STEPS, seed=0):
-    """The last of what a run shows: the run, its picture, a line and the slider."""
-    shown = handlers.generate(
+    """The last output of a run: the run, its picture, the status line and the slider."""
+    outputs = handlers.generate(
         "s", ["optimal"], "released", 0.7, "ddim", steps, seed, ANY_CLASS, 1, FROM_NOISE, 0.5,
         None, False,
     )  # fmt: skip
-    return list(shown)[-1]
+    return list(outputs)[-1]
 
 
 def test_a_run_ends_with_its_sources_plots_and_files(handlers):
@@ -49,14 +49,14 @@ def test_a_run_ends_with_its_sources_plots_and_files(handlers):
 
 
 @pytest.mark.parametrize("value", [None, 2.5, float("nan"), float("inf"), "x", [1], {"a": 1}])
-def test_what_is_no_whole_number_is_told(handlers, value):
+def test_steps_and_seed_must_be_whole_numbers(handlers, value):
     with pytest.raises(gr.Error, match=r"Steps: got .*, expected a whole number"):
         generated(handlers, steps=value)
     with pytest.raises(gr.Error, match=r"Seed: got .*, expected a whole number"):
         generated(handlers, seed=value)
 
 
-def test_numbers_of_training_images_are_whole_and_in_the_store(handlers):
+def test_a_training_image_number_must_be_a_row_of_the_store(handlers):
     image, preview, _ = handlers.training_image("s", 3.0)
     assert image.size == (8, 8)
     assert preview.size[0] >= 8
@@ -65,24 +65,24 @@ def test_numbers_of_training_images_are_whole_and_in_the_store(handlers):
             handlers.training_image("s", row)
 
 
-def test_messages_name_controls_as_the_page_does(handlers):
+def test_messages_use_the_labels_of_the_page(handlers):
     page = build_page(handlers)
-    blocks = [block.get_config() for block in page.blocks.values()]
-    shown = {str(one.get("label")) for one in blocks} | {str(one.get("value")) for one in blocks}
+    configs = [block.get_config() for block in page.blocks.values()]
+    shown = {str(config.get(key)) for key in ("label", "value") for config in configs}
     assert all(any(label in text for text in shown) for label in LABELS.values())
     fields = [block for block in page.blocks.values() if isinstance(block, gr.Number)]
-    # Bounds of gradio's have messages that name no control.
+    # Gradio's own bounds give messages that name no control.
     assert [(field.minimum, field.maximum) for field in fields] == [(None, None)] * 2
 
 
-def test_a_restoration_that_is_stopped_ends_after_its_step(handlers):
+def test_a_stopped_restoration_ends_after_its_step(handlers):
     hole = Image.new("RGB", (SIDE, SIDE), "black")
     hole.paste("red", (0, 0, SIDE // 2, SIDE))
-    sent = as_url(hole)
+    drawing = as_url(hole)
     restorer, picture = Restorer(handlers.library), Image.linear_gradient("L")
-    for stops, said in ((True, "stopped"), (False, "novelty")):
-        shown = restorer.restored("s", picture, sent, 1, False, 0, 1, "0.1")
-        stopped, *_ = next(shown)
-        if stops:
-            restorer.stop(stopped)
-        assert [said in status for _, status, _ in shown] == [True]
+    for stop_early, expected in ((True, "stopped"), (False, "novelty")):
+        outputs = restorer.restored("s", picture, drawing, 1, False, 0, 1, "0.1")
+        state, *_ = next(outputs)
+        if stop_early:
+            restorer.stop(state)
+        assert [expected in status for _, status, _ in outputs] == [True]

@@ -1,4 +1,4 @@
-"""The studio in a real, headless browser. Every test also asserts that nothing left the machine."""
+"""The studio in a headless browser, which may contact no other host."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.studio.browser import Browser, wait
 
 
 def generate(window, expected="click a pixel"):
-    """Press Generate and wait for the end; seconds to the starting noise, to the first step."""
+    """Run to the end; return the seconds to the starting noise and to the first step."""
     before = window.picture("#grid img")
     window.js("document.querySelector('#status [role=status]').innerText = ''")
     start = time.monotonic()
@@ -34,7 +34,7 @@ def generate(window, expected="click a pixel"):
 
 
 def shot(window, name):
-    """Keep what the page shows, where someone asked for it."""
+    """Save a screenshot if GOLDDIFF_SCREENSHOTS is set."""
     if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
         time.sleep(0.6)  # messages slide in
         window.screenshot(Path(folder) / f"{name}.png")
@@ -64,7 +64,7 @@ def test_generate_click_a_pixel_and_scrub(browser, studio):
     shot(browser, "generated")
     sources, grid = browser.text("#sources"), browser.picture("#grid img")
     plots = browser.picture("#plots img")
-    column = 1 + AT_FIRST.index("optimal")  # after the start
+    column = 1 + AT_FIRST.index("optimal")  # column 0 is the starting noise
     browser.click_at("#grid img", (column + 0.5) / (1 + len(AT_FIRST)), 0.6)
     wait(lambda: "Optimal, image" in browser.text("#sources"), 5, "the sources of the pixel")
     assert browser.text("#sources") != sources
@@ -94,7 +94,7 @@ def test_generate_click_a_pixel_and_scrub(browser, studio):
     assert not browser.messages()
 
 
-def test_the_noise_below_the_start_is_no_pixel(browser):
+def test_a_click_on_the_starting_noise_gives_a_message(browser):
     generate(browser)
     wait(lambda: browser.picture("#plots img"), 10, "the plots")
     browser.click_at("#grid img", 0.05, 0.6)
@@ -102,7 +102,7 @@ def test_the_noise_below_the_start_is_no_pixel(browser):
     generate(browser)
 
 
-def test_two_people_generate_at_once(browser, studio, chromedriver):
+def test_two_pages_generate_at_once(browser, studio, chromedriver):
     other = Browser(chromedriver)
     try:
         other.open(studio.url)
@@ -121,7 +121,7 @@ def test_two_people_generate_at_once(browser, studio, chromedriver):
         other.close()
 
 
-def test_images_that_cannot_be_used_get_a_message_and_the_studio_goes_on(browser, tmp_path):
+def test_unusable_uploads_get_a_message_and_a_valid_one_works(browser, tmp_path):
     open_start(browser)
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"not an image at all")
@@ -148,7 +148,7 @@ def open_tab(browser, name):
 
 
 def draw(browser, sheet):
-    """A line from the upper left to the lower right, on a sheet that is shown."""
+    """Draw a diagonal line on a visible sheet."""
     box = wait(
         lambda: browser.js(
             "const c=document.querySelector(arguments[0] + ' canvas'); if (!c) return null;"
@@ -175,8 +175,8 @@ def test_a_drawing_is_denoised(browser):
 
 
 @pytest.mark.parametrize("wide", [True, False])
-def test_a_hole_that_was_painted_is_filled(studio, chromedriver, tmp_path, wide):
-    """What is known, the restorations, their mean, and the images behind each."""
+def test_a_painted_hole_is_filled(studio, chromedriver, tmp_path, wide):
+    """The page shows the known pixels, the restorations, their mean and their sources."""
     window = Browser(chromedriver) if wide else Browser(chromedriver, 500, 1000)
     try:
         window.open(studio.url)
@@ -188,8 +188,8 @@ def test_a_hole_that_was_painted_is_filled(studio, chromedriver, tmp_path, wide)
         picture = Image.fromarray(to_pixels(golddiff.load("digits").images([5]))[0])
         picture.resize((64, 64)).save(tmp_path / "five.png")
         window.type("#restore input[type=file]", str(tmp_path / "five.png"))
-        behind = "return getComputedStyle(document.querySelector('#hole .paper')).backgroundImage"
-        wait(lambda: window.js(behind).startswith("url"), 10, "the picture")
+        script = "return getComputedStyle(document.querySelector('#hole .paper')).backgroundImage"
+        wait(lambda: window.js(script).startswith("url"), 10, "the picture")
         window.click("#restore-it")
         wait(lambda: "the picture lost nothing" in window.messages(), 10, "the message")
         window.clear_messages()
@@ -201,9 +201,9 @@ def test_a_hole_that_was_painted_is_filled(studio, chromedriver, tmp_path, wide)
         wait(lambda: "stopped" in window.text("#restored"), 30, "the end")
         window.click("#restore-it")
         wait(lambda: "novelty" in window.text("#restored"), 60, "the restorations")
-        shown = "return [...document.querySelectorAll('.restored figure')].map(e => e.innerText)"
+        captions = "return [...document.querySelectorAll('.restored figure')].map(e => e.innerText)"
         names = ["known", *(f"restoration {i}" for i in range(1, 5)), "their mean"]
-        assert window.js(shown) == [*names, "where they differ"]
+        assert window.js(captions) == [*names, "where they differ"]
         sources = "return document.querySelectorAll('#restored .sources:not(.restored) img').length"
         assert window.js(sources) == 4 * 8
         assert window.js("return document.documentElement.scrollWidth <= window.innerWidth")
@@ -215,7 +215,7 @@ def test_a_hole_that_was_painted_is_filled(studio, chromedriver, tmp_path, wide)
         window.close()
 
 
-def test_a_store_deleted_while_the_studio_runs(browser, studio_stores):
+def test_a_store_deleted_while_the_studio_runs_gives_a_message(browser, studio_stores):
     browser.click("#store input")
     wait(lambda: browser.js("return document.querySelectorAll('[role=option]').length"), 5, "names")
     browser.js("[...document.querySelectorAll('[role=option]')].find(o => "
@@ -223,7 +223,7 @@ def test_a_store_deleted_while_the_studio_runs(browser, studio_stores):
                "{bubbles: true}))")  # fmt: skip
     wait(lambda: "60 images" in browser.text("#about"), 10, "the other store")
     generate(browser)
-    # Else what is still explained meets the deleted store too, and the message may be its own.
+    # Otherwise a pending explanation may find the store deleted and show its own message.
     wait(lambda: browser.picture("#plots img"), 20, "the plots")
     shot(browser, "colours")
     shutil.move(studio_stores / "colours", studio_stores / "away")
@@ -245,7 +245,7 @@ def slide(browser, slider, value):
     )
 
 
-def test_the_novelty_asked_for_is_that_of_the_run(browser):
+def test_the_novelty_slider_sets_the_novelty_of_the_run(browser):
     assert browser.js("return document.querySelector('#novelty input[type=range]').value") == "0.7"
     generate(browser)
     plots = wait(lambda: browser.picture("#plots img"), 20, "the plots")
@@ -260,11 +260,11 @@ def test_the_novelty_asked_for_is_that_of_the_run(browser):
     assert json.loads((browser.downloads / "golddiff-run.json").read_text())["novelty"] == 0.2
 
 
-def test_a_stopped_run_can_be_looked_at(browser):
-    for slider, value in (("#steps", 100), ("#n", 4)):  # long enough not to end by itself first
+def test_a_stopped_run_shows_its_plots(browser):
+    for slider, value in (("#steps", 100), ("#n", 4)):  # long enough to be stopped before the end
         slide(browser, slider, value)
     browser.click("#generate")
-    # The first step counts when every method has done it.
+    # A step counts once every method has taken it.
     wait(lambda: re.search(r"step [2-9]", browser.text("#status")), 30, "the run to start")
     browser.click("#stop")
     wait(lambda: "stopped after" in browser.text("#status"), 10, "the run to stop")
@@ -272,12 +272,12 @@ def test_a_stopped_run_can_be_looked_at(browser):
     assert not browser.messages()
 
 
-def test_a_port_in_use_is_one_clear_line(studio, capsys):
+def test_a_port_in_use_is_reported(studio, capsys):
     assert run(["studio", "--no-browser", "--port", str(studio.port)]) == 2
     assert f"port: {studio.port} on 127.0.0.1 cannot be used" in capsys.readouterr().err
 
 
-def test_no_file_outside_its_own_is_served_or_taken_as_an_upload(studio, tmp_path):
+def test_other_files_are_neither_served_nor_accepted_as_uploads(studio, tmp_path):
     secret = tmp_path / "secret.png"
     Image.new("L", (8, 8)).save(secret)
     for path in (secret, Path("/etc/passwd"), Path(__file__)):
@@ -289,11 +289,11 @@ def test_no_file_outside_its_own_is_served_or_taken_as_an_upload(studio, tmp_pat
 
 def test_no_upload_is_fetched_from_another_host(studio):
     assert '"success":false' in _upload_by_path(studio, "http://images.example/cat.png")
-    assert "images.example" not in studio.hosts_asked()
+    assert "images.example" not in studio.hosts_contacted()
 
 
-def test_a_foreign_page_s_form_leaves_nothing_here(studio):
-    """A form needs no leave of its browser to be sent to another page, files included."""
+def test_a_form_of_a_foreign_page_leaves_no_files(studio):
+    """Browsers send forms, with files, to other origins without asking."""
     form = b'--b\r\nContent-Disposition: form-data; name="files"; filename="x"\r\n\r\nx\r\n--b--'
     before = set(studio.output.parent.rglob("x"))
     for path in ("upload", "component_server"):
@@ -314,7 +314,7 @@ def test_requests_that_name_another_host_are_refused(studio):
     assert error.value.code == 403
 
 
-def test_the_page_names_no_other_host(studio):
+def test_the_page_refers_to_no_other_host(studio):
     answer = urllib.request.urlopen(studio.url)
     page = answer.read().decode()
     assert "default-src 'self'" in answer.headers["content-security-policy"]
@@ -322,13 +322,13 @@ def test_the_page_names_no_other_host(studio):
     assert set(named) <= {"127.0.0.1"}
 
 
-def test_the_server_asks_no_other_host(studio, browser):
+def test_the_server_contacts_no_other_host(studio, browser):
     generate(browser)
-    assert studio.hosts_asked() <= {"127.0.0.1", "unix"}
+    assert studio.hosts_contacted() <= {"127.0.0.1", "unix"}
 
 
 def _upload_by_path(studio, path):
-    """Ask the studio to take a file as an upload that was never sent; what it answers."""
+    """The studio's answer to an upload event for a path that was never uploaded."""
     config = json.load(urllib.request.urlopen(f"{studio.url}config"))
     upload = next(d for d in config["dependencies"] if any(t[1] == "upload" for t in d["targets"]))
     file = {"path": path, "meta": {"_type": "gradio.FileData"}}

@@ -21,17 +21,17 @@ def saved(tmp_path, image, name="image.png"):
 def test_an_upload_is_scaled_and_cropped_to_the_store(tmp_path, make_store):
     store = make_store(torch.zeros(3, 3, 8, 6, dtype=torch.uint8))
     wide = Image.new("RGB", (400, 80), (255, 0, 0))
-    made = fitted(read_picture("upload", saved(tmp_path, wide)), store.shape)
-    assert made.shape == store.shape
-    assert torch.allclose(made, torch.tensor([1.0, -1, -1])[:, None, None].expand(3, 8, 6))
+    image = fitted(read_picture("upload", saved(tmp_path, wide)), store.shape)
+    assert image.shape == store.shape
+    assert torch.allclose(image, torch.tensor([1.0, -1, -1])[:, None, None].expand(3, 8, 6))
 
 
 def test_colours_become_grey_for_a_grey_store(tmp_path, make_store):
     store = make_store(torch.zeros(3, 1, 4, 4, dtype=torch.uint8))
-    made = fitted(
+    image = fitted(
         read_picture("upload", saved(tmp_path, Image.new("RGB", (20, 20), "white"))), store.shape
     )
-    assert torch.equal(made, torch.ones(1, 4, 4))
+    assert torch.equal(image, torch.ones(1, 4, 4))
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -54,13 +54,13 @@ def test_too_many_bytes_are_refused_unread(tmp_path):
 
 
 @pytest.mark.parametrize("contents", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"<svg/>"])
-def test_what_is_no_image_is_told(tmp_path, contents):
+def test_files_that_are_no_image_are_refused(tmp_path, contents):
     (tmp_path / "file.png").write_bytes(contents)
     with pytest.raises(ArgumentError, match=r"^upload: the file cannot be read as an image"):
         read_picture("upload", tmp_path / "file.png")
 
 
-def test_a_truncated_image_is_told(tmp_path):
+def test_a_truncated_image_is_refused(tmp_path):
     buffer = io.BytesIO()
     pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(buffer, "jpeg")
@@ -79,7 +79,7 @@ def sheet():
     return Image.new("RGBA", (SIDE, SIDE), "black")
 
 
-def test_an_empty_sheet_is_none_and_ink_is_kept():
+def test_an_empty_sheet_gives_none_and_drawn_pixels_are_kept():
     assert drawn(as_url(sheet())) is None
     inked = sheet()
     inked.putpixel((3, 3), (255, 255, 255))
@@ -87,7 +87,7 @@ def test_an_empty_sheet_is_none_and_ink_is_kept():
 
 
 @pytest.mark.parametrize(
-    "sent",
+    "url",
     [
         None,
         {},
@@ -97,13 +97,13 @@ def test_an_empty_sheet_is_none_and_ink_is_kept():
         "file:///etc/passwd",
     ],
 )
-def test_a_drawing_is_a_picture_of_the_page_s_sheet_and_nothing_else(sent):
+def test_a_drawing_must_be_a_png_data_url(url):
     with pytest.raises(ArgumentError, match="no drawing of this page"):
-        drawn(sent)
+        drawn(url)
 
 
 def test_a_drawing_is_refused_from_its_header_before_it_is_decoded(monkeypatch):
-    """A file of 20 kB can hold 100 megapixels, and one of several layers gigabytes."""
+    """A 20 kB file can decode to 100 megapixels, and one with layers to gigabytes."""
 
     def never(data):
         raise AssertionError("decoded")
@@ -115,14 +115,14 @@ def test_a_drawing_is_refused_from_its_header_before_it_is_decoded(monkeypatch):
         drawn("data:image/png;base64," + "A" * 2_000_000)
 
 
-def test_a_program_of_another_kind_is_no_drawing():
+def test_postscript_is_refused_as_a_drawing():
     script = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(x) run\n"
     url = "data:image/png;base64," + base64.b64encode(script).decode()
     with pytest.raises(ArgumentError, match="cannot be read as an image"):
         drawn(url)
 
 
-def test_latents_cannot_be_started_from_an_image(make_store):
+def test_an_image_cannot_start_a_run_of_latents(make_store):
     store = make_store(torch.zeros(3, 4, 4, 4))
     with pytest.raises(ArgumentError, match="latents of 4 channels"):
         fitted(Image.new("RGB", (8, 8)), store.shape)

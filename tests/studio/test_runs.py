@@ -33,7 +33,7 @@ def finished(library, methods=tuple(SHOWN), **settings):
     return run
 
 
-def test_all_methods_start_from_the_same_noise_and_end_as_the_sampler_does(library):
+def test_all_methods_share_the_noise_and_match_the_sampler(library):
     run = finished(library, n=2, seed=4, steps=5, label=1)
     store = run.opened.store
     for method in SHOWN:
@@ -42,21 +42,21 @@ def test_all_methods_start_from_the_same_noise_and_end_as_the_sampler_does(libra
         assert torch.equal(run.states[method][-1].x0, expected.images)
 
 
-def test_the_novelty_asked_for_is_that_of_the_recommended_method(library):
-    made = {}
+def test_the_novelty_setting_reaches_the_recommended_method(library):
+    outputs = {}
     for novelty in (0.0, 0.7, 1.0):
         run = finished(library, ("recommended",), novelty=novelty, seed=2, steps=3)
         expected = create("recommended", run.opened.store, novelty=novelty, seed=2)
-        made[novelty] = run.states["recommended"][-1].x0
-        assert torch.equal(made[novelty], sample(expected, 1, 3, seed=2).images)
-    assert not torch.equal(made[0.0], made[1.0])
+        outputs[novelty] = run.states["recommended"][-1].x0
+        assert torch.equal(outputs[novelty], sample(expected, 1, 3, seed=2).images)
+    assert not torch.equal(outputs[0.0], outputs[1.0])
 
 
-def test_every_pixel_of_the_picture_leads_back_to_itself(library):
+def test_every_pixel_can_be_selected_in_the_picture(library):
     run = finished(library, ("optimal", "wiener"), n=2, steps=2)
     width, height = draw_grid(run, 1, False, None).size
-    found = [selection_at(run, x, y) for y in range(0, height, 9) for x in range(0, width, 9)]
-    assert {(s.method, s.image, s.y, s.x) for s in found if s is not None} == {
+    selections = [selection_at(run, x, y) for y in range(0, height, 9) for x in range(0, width, 9)]
+    assert {(s.method, s.image, s.y, s.x) for s in selections if s is not None} == {
         (m, i, y, x) for m in ("optimal", "wiener") for i in (0, 1) for y in range(8)
         for x in range(6)
     }  # fmt: skip
@@ -69,24 +69,24 @@ def test_a_cell_shows_the_value_of_its_pixel(library):
     picture, factor = draw_grid(run, 2, False, None), factor_of(run)
     left, top = corner(run, 1, 0)
     value = float(run.states["wiener"][2].x0[0, 0, 5, 4].clamp(-1, 1))
-    at = (left + 4 * factor + 2, top + 5 * factor + 2)
-    assert selection_at(run, *at) == Selection("wiener", 0, 5, 4)
-    assert picture.getpixel(at)[0] == pytest.approx((value + 1) * 127.5, abs=1)
+    position = (left + 4 * factor + 2, top + 5 * factor + 2)
+    assert selection_at(run, *position) == Selection("wiener", 0, 5, 4)
+    assert picture.getpixel(position)[0] == pytest.approx((value + 1) * 127.5, abs=1)
 
 
-def test_sources_are_those_of_the_step_that_is_shown(library):
+def test_sources_belong_to_the_displayed_step(library):
     run = finished(library, ("pca",), steps=4)
     chosen = Selection("pca", 0, 2, 3)
     for step in range(4):
-        found = sources_at(run, chosen, step)
+        shown = sources_at(run, chosen, step)
         state = run.states["pca"][step]
-        again = pixel_sources(run.denoisers["pca"], state.x[0], state.sigma, 2, 3, top=12)
-        assert np.array_equal(found.sources, again.sources)
-        assert found.value[0] == pytest.approx(float(state.x0[0, 0, 2, 3]), abs=1e-4)
-        assert "effectively" in sources_html(run, chosen, step, found)
+        expected = pixel_sources(run.denoisers["pca"], state.x[0], state.sigma, 2, 3, top=12)
+        assert np.array_equal(shown.sources, expected.sources)
+        assert shown.value[0] == pytest.approx(float(state.x0[0, 0, 2, 3]), abs=1e-4)
+        assert "effectively" in sources_html(run, chosen, step, shown)
 
 
-def test_class_names_from_a_store_are_text_and_not_markup(library, make_store, smooth_images):
+def test_class_names_are_escaped_in_html(library, make_store, smooth_images):
     evil = make_store(smooth_images(6, (1, 4, 4)), labels=[0] * 6)
     evil.class_names = ["<script>alert(1)</script>"]
     run = prepare(Library({"s": lambda: evil}).get("s"), Settings("s", ("optimal",)), None)
@@ -99,48 +99,48 @@ def test_wiener_has_no_sources_and_the_other_methods_have_curves(library):
     run = finished(library, steps=3)
     with pytest.raises(ArgumentError, match="weighs no training images"):
         sources_at(run, Selection("wiener", 0, 0, 0), 0)
-    made = curves(run, Selection("pca", 0, 4, 3), 60)
-    assert set(made) == {name for name in SHOWN if SHOWN[name].has_sources}
-    assert all(len(points) == 3 for points in made.values())
-    assert all(1 - 1e-6 <= number <= 60 for p in made.values() for _, number in p)
-    assert curves(run, Selection("pca", 0, 4, 3), 60) is made
+    points_of = curves(run, Selection("pca", 0, 4, 3), 60)
+    assert set(points_of) == {name for name in SHOWN if SHOWN[name].has_sources}
+    assert all(len(points) == 3 for points in points_of.values())
+    assert all(1 - 1e-6 <= number <= 60 for p in points_of.values() for _, number in p)
+    assert curves(run, Selection("pca", 0, 4, 3), 60) is points_of
 
 
-def test_curves_of_a_stopped_run_are_of_the_steps_that_all_methods_did(library):
+def test_curves_of_a_stopped_run_cover_the_steps_of_all_methods(library):
     run = prepare(library.get("grey"), Settings("grey", ("optimal", "pca"), steps=4), None)
     assert list(islice(run.advance(), 3)) == ["optimal", "pca", "optimal"]
-    made = curves(run, Selection("optimal", 0, 4, 3), 60)
-    assert {name: [s for s, _ in points] for name, points in made.items()} == {
+    points_of = curves(run, Selection("optimal", 0, 4, 3), 60)
+    assert {name: [s for s, _ in points] for name, points in points_of.items()} == {
         name: [run.states["pca"][0].sigma] for name in ("optimal", "pca")
     }
 
 
-def test_downloads_are_a_picture_and_figures_that_repeat_the_run(library, tmp_path):
+def test_downloads_hold_a_picture_and_the_settings_of_the_run(library, tmp_path):
     run = finished(library, ("optimal", "golddiff-pca"), steps=3, seed=8, label=2)
     chosen = Selection("optimal", 0, 1, 1)
-    found, made = sources_at(run, chosen, 1), curves(run, chosen, 60)
-    picture, figures = write_downloads(run, 1, chosen, found, made, tmp_path)
+    sources, points_of = sources_at(run, chosen, 1), curves(run, chosen, 60)
+    picture, figures = write_downloads(run, 1, chosen, sources, points_of, tmp_path)
     with Image.open(picture) as image:
         assert image.format == "PNG"
-    said = json.loads(figures.read_text())
-    assert (said["seed"], said["label"], said["steps"]) == (8, 2, 3)
-    assert said["golden_subsets"]["k"] == [k for _, k in run.budgets()]
-    assert said["pixel"]["sources"][0]["image"] == int(found.sources[0])
-    titles = [axes.get_title() for axes in draw_plots(run, 1, chosen, found, made).axes]
-    assert f"effectively {found.effective:,.1f} images" in titles[0]
+    contents = json.loads(figures.read_text())
+    assert (contents["seed"], contents["label"], contents["steps"]) == (8, 2, 3)
+    assert contents["golden_subsets"]["k"] == [k for _, k in run.budgets()]
+    assert contents["pixel"]["sources"][0]["image"] == int(sources.sources[0])
+    titles = [axes.get_title() for axes in draw_plots(run, 1, chosen, sources, points_of).axes]
+    assert f"effectively {sources.effective:,.1f} images" in titles[0]
     assert [title.split(",")[0] for title in titles[1:]] == [
         "effective number of images",
         "golden subset",
     ]
 
 
-def test_there_are_no_plots_of_a_method_without_sources_or_subset(library):
+def test_a_method_without_sources_or_subset_has_no_plots(library):
     run = finished(library, ("wiener",), steps=2)
     chosen = Selection("wiener", 0, 1, 1)
     assert draw_plots(run, 1, chosen, None, curves(run, chosen)) is None
 
 
-def test_a_run_that_would_not_fit_in_memory_is_refused(make_store):
+def test_a_run_that_exceeds_memory_is_refused(make_store):
     wide = make_store(torch.zeros(2, 3, 512, 512, dtype=torch.uint8))
     opened = Library({"wide": lambda: wide}).get("wide")
     with pytest.raises(ArgumentError, match=r"steps: got 100, expected at most \d+"):
@@ -159,30 +159,30 @@ def test_a_run_that_would_not_fit_in_memory_is_refused(make_store):
         ({"methods": ("recommended",), "novelty": 1.5}, "novelty: got 1.5"),
     ],
 )
-def test_settings_that_are_not_allowed_are_refused(library, settings, message):
+def test_invalid_settings_are_refused(library, settings, message):
     with pytest.raises(ArgumentError, match=message):
         prepare(library.get("grey"), Settings(**{"store": "grey", "methods": ("pca",), **settings}),
                 None)  # fmt: skip
 
 
-def test_runs_of_two_people_do_not_mix(library):
-    alone = [finished(library, ("pca", "golddiff-kamb"), seed=s).states for s in (1, 2)]
-    together = {}
+def test_concurrent_runs_do_not_affect_each_other(library):
+    sequential = [finished(library, ("pca", "golddiff-kamb"), seed=s).states for s in (1, 2)]
+    concurrent = {}
 
-    def one(seed):
-        together[seed] = finished(library, ("pca", "golddiff-kamb"), seed=seed).states
+    def run_in_thread(seed):
+        concurrent[seed] = finished(library, ("pca", "golddiff-kamb"), seed=seed).states
 
-    threads = [threading.Thread(target=one, args=(s,)) for s in (1, 2)]
+    threads = [threading.Thread(target=run_in_thread, args=(s,)) for s in (1, 2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for seed, expected in zip((1, 2), alone, strict=True):
+    for seed, expected in zip((1, 2), sequential, strict=True):
         for method in expected:
-            assert torch.equal(together[seed][method][-1].x0, expected[method][-1].x0)
+            assert torch.equal(concurrent[seed][method][-1].x0, expected[method][-1].x0)
 
 
-def test_a_store_deleted_meanwhile_is_told_and_opens_again_when_it_is_back(tmp_path, smooth_images):
+def test_a_deleted_store_is_reported_and_reopens_once_rebuilt(tmp_path, smooth_images):
     path = tmp_path / "store"
     ImageStore.build(smooth_images(10), path)
     library = Library({"s": lambda: ImageStore.open(path)})
@@ -196,7 +196,7 @@ def test_a_store_deleted_meanwhile_is_told_and_opens_again_when_it_is_back(tmp_p
     assert library.get("s").store.n == 20
 
 
-def test_a_store_cut_short_is_not_read_on(tmp_path, smooth_images):
+def test_a_truncated_store_is_refused(tmp_path, smooth_images):
     path = tmp_path / "store"
     ImageStore.build(smooth_images(10), path)
     library = Library({"s": lambda: ImageStore.open(path)})

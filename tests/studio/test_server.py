@@ -23,7 +23,7 @@ def test_a_missing_gradio_names_the_command_that_installs_it(monkeypatch, capsys
     assert "pip install 'golddiff[studio]'" in capsys.readouterr().err
 
 
-def test_bad_ports_hosts_and_stores_are_one_line(tmp_path, capsys):
+def test_bad_ports_hosts_and_stores_are_reported_in_one_line(tmp_path, capsys):
     pytest.importorskip("gradio")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -43,7 +43,7 @@ def test_bad_ports_hosts_and_stores_are_one_line(tmp_path, capsys):
             assert error.count("\n") == 1
 
 
-# Computes for ever, as a run that is stopped in its midst.
+# Computes forever, like a run that is interrupted.
 _BUSY = """
 import torch
 from golddiff.studio import server
@@ -51,10 +51,10 @@ server._warm_up = lambda library, ended: [torch.rand(10**6).sort() for _ in iter
 """
 
 
-def test_a_studio_that_computes_ends_without_a_complaint(tmp_path):
+def test_a_busy_studio_stops_without_errors(tmp_path):
     pytest.importorskip("gradio")
     running = Studio(tmp_path, "--data", "digits", first=_BUSY)
-    with urllib.request.urlopen(f"{running.url}gradio_api/heartbeat/page"):  # of an open page
+    with urllib.request.urlopen(f"{running.url}gradio_api/heartbeat/page"):  # an open page
         running.process.terminate()
         assert running.process.wait(60) == 0
     assert "ERROR" not in running.output.read_text()
@@ -62,7 +62,7 @@ def test_a_studio_that_computes_ends_without_a_complaint(tmp_path):
     assert not list(tmp_path.glob("golddiff-studio-*"))
 
 
-# Interrupts itself, its page's first run still computing.
+# Interrupts itself while its first run is computing.
 _SCRIPT = """
 import os, signal, threading
 import golddiff, torch
@@ -77,7 +77,7 @@ studio.serve({"digits": lambda: golddiff.load("digits")}, port=0, open_browser=F
 """
 
 
-def test_a_script_that_serves_ends_without_a_complaint():
+def test_an_interrupted_script_with_a_studio_stops_without_errors():
     pytest.importorskip("gradio")
     done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

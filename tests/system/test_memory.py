@@ -1,4 +1,4 @@
-"""Memory is estimated before it is taken, and refused with figures."""
+"""Memory needs are estimated in advance, and refused with figures if too large."""
 
 import numpy as np
 import pytest
@@ -30,14 +30,14 @@ def small(monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda: 8 * GB)
 
 
-def test_this_machine_has_some():
+def test_free_memory_is_more_than_a_megabyte():
     assert free_memory() > 10**6
 
 
-def test_a_limit_of_the_control_group_counts(monkeypatch, tmp_path):
+def test_the_limit_of_the_control_group_bounds_free_memory(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "_GROUP", tmp_path)
-    told = {"max": "1000000", "current": "900000", "stat": "anon 5\ninactive_file 7"}
-    for name, text in told.items():
+    contents = {"max": "1000000", "current": "900000", "stat": "anon 5\ninactive_file 7"}
+    for name, text in contents.items():
         (tmp_path / f"memory.{name}").write_text(text)
     assert free_memory() == 100_007
     (tmp_path / "memory.max").write_text("max")
@@ -45,7 +45,7 @@ def test_a_limit_of_the_control_group_counts(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("small")
-def test_what_fits_is_let_through_and_what_does_not_is_told():
+def test_require_memory_raises_above_the_free_memory():
     require_memory(8 * GB, "it", "take less")
     with pytest.raises(ArgumentError, match=r"memory: it would take about 9.0 GB, and 8.0 GB"):
         require_memory(9 * GB, "it", "take less")
@@ -59,7 +59,7 @@ def test_the_largest_side_fits_and_the_next_does_not():
 
 
 @pytest.mark.usefixtures("small")
-def test_photographs_too_large_are_refused_before_they_are_read(tmp_path, monkeypatch):
+def test_too_large_images_are_refused_before_reading(tmp_path, monkeypatch):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
     np.save(tmp_path / "a.npy", np.zeros((3, 20, 20, 3), np.uint8))
     with pytest.raises(ArgumentError, match=r"3 x 5000 x 5000 values would .* at most \d+ x"):
@@ -77,19 +77,21 @@ def large(tmp_path):
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("command", ["sample", "prepare"])
-def test_a_store_of_images_too_large_is_refused_when_opened(large, command, tmp_path, capsys):
+def test_commands_refuse_stores_whose_masks_exceed_memory(large, command, tmp_path, capsys):
     arguments = {
         "sample": ["--store", str(large), "--method", "pca", "--out", str(tmp_path / "x.png")],
         "prepare": [str(large), "--method", "pca"],
     }
     assert run([command, *arguments[command]]) == 2
-    told = capsys.readouterr().err
-    assert "memory: the covariance and masks of pca for 3 images of 1 x 1000 x 1000" in told
-    assert "would take about 5.0 TB, and 8.0 GB is free; images of at most 199 x 199 pixels" in told
+    error = capsys.readouterr().err
+    assert "memory: the covariance and masks of pca for 3 images of 1 x 1000 x 1000" in error
+    assert (
+        "would take about 5.0 TB, and 8.0 GB is free; images of at most 199 x 199 pixels" in error
+    )
 
 
 @pytest.mark.usefixtures("small")
-def test_what_needs_neither_works_on_images_of_any_size(large):
+def test_only_methods_with_a_covariance_refuse_large_images(large):
     store = ImageStore.open(large)
     for name in ("optimal", "scfdm", "nearest", "wiener"):
         assert create(name, store)(store.images([0]), 1.0).shape == (1, 1, 1000, 1000)
@@ -98,10 +100,10 @@ def test_what_needs_neither_works_on_images_of_any_size(large):
 
 
 @pytest.mark.usefixtures("small")
-def test_a_covariance_too_large_is_refused_before_it_is_made():
-    few = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**5, 10**5), (0, 0))
+def test_a_too_large_covariance_is_refused_before_computation():
+    images = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**5, 10**5), (0, 0))
     with pytest.raises(ArgumentError, match="memory: the covariance of 100,000 images"):
-        covariance_factor(Stored(few))
+        covariance_factor(Stored(images))
 
 
 def test_methods_that_compare_whole_images_need_no_covariance_or_masks():

@@ -1,4 +1,4 @@
-"""Plain data come back as they were; what runs, swells, hangs or crashes is refused in one line."""
+"""Plain data round-trip; pickles that run code, exhaust memory, hang or crash are refused."""
 
 import contextlib
 import io
@@ -38,7 +38,7 @@ def read(data):
 
 
 @given(value=DATA, protocol=st.integers(4, 5))
-def test_plain_data_come_back_and_the_stream_stands_behind_them(value, protocol):
+def test_plain_data_round_trip_and_the_stream_stops_at_their_end(value, protocol):
     stream = io.BytesIO(pickle.dumps(value, protocol) + b"more")
     assert read_pickle(stream, ARRAYS) == value
     assert stream.read() == b"more"
@@ -47,26 +47,26 @@ def test_plain_data_come_back_and_the_stream_stands_behind_them(value, protocol)
 @given(
     value=st.lists(st.text() | st.integers() | st.binary(min_size=1)), protocol=st.integers(2, 3)
 )
-def test_so_do_those_of_older_protocols(value, protocol):
+def test_plain_data_of_older_protocols_round_trip(value, protocol):
     assert read(pickle.dumps(value, protocol)) == value
 
 
-def test_bytes_are_keys_in_every_protocol():
+def test_bytes_are_valid_keys_in_every_protocol():
     for protocol in range(6):
         assert read(pickle.dumps({b"a\xff": b"\x00\xff"}, protocol)) == {b"a\xff": b"\x00\xff"}
 
 
 @pytest.mark.parametrize("dtype", ["u1", "<i8", ">f4", "?"])
 @pytest.mark.parametrize("protocol", [0, 1, 2, 4])
-def test_arrays_and_numbers_come_back(dtype, protocol):
+def test_arrays_and_numbers_round_trip(dtype, protocol):
     array = np.arange(6).reshape(2, 3).astype(dtype)
-    made = read(pickle.dumps({"a": array, "f": np.asfortranarray(array)}, protocol))
-    for value in made.values():
+    loaded = read(pickle.dumps({"a": array, "f": np.asfortranarray(array)}, protocol))
+    for value in loaded.values():
         assert np.array_equal(np.asarray(value), array)
     assert read(pickle.dumps(np.float32(0.5), protocol)) == 0.5
 
 
-def test_flat_data_of_any_length_is_not_deep_and_numbers_are_cheap():
+def test_long_flat_data_are_accepted():
     assert read(pickle.dumps([(i, [i]) for i in range(2000)]))
     assert len(read(pickle.dumps(list(range(200)) * 3000))) == 600_000
 
@@ -107,7 +107,7 @@ LONG = struct.pack("<Q", 2**62)
         (b"c_codecs\nencode\n}b", "sets the state of a function"),
     ],
 )
-def test_damage_and_hostile_requests_are_told(body, message):
+def test_damaged_and_hostile_pickles_are_refused(body, message):
     with pytest.raises(UnpicklingError, match=message) as raised:
         read(b"\x80\x04" + body + b".")
     assert str(raised.value).isprintable()
@@ -130,7 +130,7 @@ def test_a_value_that_holds_itself_is_refused():
         read(pickle.dumps(endless))
 
 
-def test_a_value_that_grows_while_others_hold_it_is_as_large_as_it_ends():
+def test_the_size_of_shared_lists_includes_later_additions():
     empty = b"".join(b"]q%c" % i for i in range(31))
     filled = b"".join(b"h%c(h%ch%ce" % (i, i + 1, i + 1) for i in range(30))
     with pytest.raises(UnpicklingError, match="bytes of memory"):
@@ -138,12 +138,12 @@ def test_a_value_that_grows_while_others_hold_it_is_as_large_as_it_ends():
 
 
 def doubled(times, inner=b"]"):
-    """A list of the same list twice, of the same list twice, ..."""
+    """Nested lists, each of which holds the next one twice."""
     return b"\x80\x04" + inner + b"".join(b"q%c](h%ch%ce" % (i, i, i) for i in range(times)) + b"."
 
 
-def test_a_value_is_as_large_as_it_is_unfolded():
-    """255 bytes of names whose text took 2.9 GB."""
+def test_the_size_counts_shared_values_at_each_occurrence():
+    """Regression: the text of a pickle of 255 bytes took 2.9 GB."""
     assert read(doubled(12))
     data = doubled(30)
     assert len(data) < 300
@@ -153,14 +153,14 @@ def test_a_value_is_as_large_as_it_is_unfolded():
     assert time.process_time() - started < 1
 
 
-def test_one_array_many_times_is_as_large_as_all_of_them():
-    whole = {"data": [np.zeros(2_000_000, np.uint8)] * 1000}
+def test_the_size_counts_a_repeated_array_each_time():
+    data = {"data": [np.zeros(2_000_000, np.uint8)] * 1000}
     with pytest.raises(UnpicklingError, match="bytes of memory"):
-        read(pickle.dumps(whole, 2))
+        read(pickle.dumps(data, 2))
 
 
 def test_tuples_nested_as_a_key_do_not_hang():
-    """A 582-byte file: the hash of nested tuples is taken anew for each place."""
+    """Regression: hashing shared nested tuples, in a file of 582 bytes, took exponential time."""
     inner = b")" + b"".join(b"q%c(h%ch%ct" % (i, i, i) for i in range(40))
     started = time.process_time()
     with pytest.raises(UnpicklingError):
@@ -168,18 +168,18 @@ def test_tuples_nested_as_a_key_do_not_hang():
     assert time.process_time() - started < 1
 
 
-def test_a_large_value_cannot_be_handed_over_again_and_again():
+def test_repeated_calls_with_a_large_value_are_bounded():
     calls = []
     large = b"B" + struct.pack("<I", 1_000_000) + bytes(1_000_000)
-    again = b"h\0h\1\x85R0"  # a.b(large), dropped
-    data = b"\x80\x04ca\nb\n\x94" + large + b"\x94" + again * 100 + b"."
+    call = b"h\0h\1\x85R0"  # a.b(large), dropped
+    data = b"\x80\x04ca\nb\n\x94" + large + b"\x94" + call * 100 + b"."
     with pytest.raises(UnpicklingError, match="bytes of memory"):
         read_pickle(data, {("a", "b"): calls.append})
     assert len(calls) < 80
 
 
 @pytest.mark.parametrize("opcodes", [b"\x8f", b"}", b"]\x94", b"K\1\x85\x94"])
-def test_what_a_file_makes_is_bounded_whatever_it_is_made_of(monkeypatch, opcodes):
+def test_memory_is_bounded_for_any_repeated_opcode(monkeypatch, opcodes):
     monkeypatch.setattr("golddiff.system.pickles.SLACK", 2**19)
     data = b"\x80\x04(" + opcodes * (20_000 // len(opcodes)) + b"t."
     tracemalloc.start()
@@ -199,7 +199,7 @@ def test_opcodes_cost_memory(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [b"cnumpy\ndtype\n", b"c_codecs\nencode\n", b"cnumpy\nndarray\n"])
-def test_what_a_pickle_may_call_cannot_be_altered(name):
+def test_allowed_callables_cannot_be_altered(name):
     for state in (b"}", b"}X\x05\0\0\0orderN}s", b"N}\x86"):
         with pytest.raises(UnpicklingError, match=r"sets the state|a key|adds"):
             read(b"\x80\x04" + name + state + b"b.")
@@ -207,7 +207,7 @@ def test_what_a_pickle_may_call_cannot_be_altered(name):
         read(b"\x80\x04X\1\0\0\0a)R.")
 
 
-def test_persistent_ids_are_the_caller_s():
+def test_persistent_ids_are_resolved_by_the_caller():
     assert read_pickle(b"\x80\x04K\x07Q.", {}, lambda key: key + 1) == 8
 
 

@@ -1,4 +1,4 @@
-"""What someone at a terminal sees while nothing else is said."""
+"""Progress output on a terminal."""
 
 import os
 import sys
@@ -18,47 +18,47 @@ golddiff.recommended(store)
 """
 
 
-def seen(*arguments):
-    """What Python shows on a terminal: pieces, as they came."""
+def terminal_output(*arguments):
+    """The output of Python on a terminal."""
     child, terminal = pty.fork()
     if child == 0:
         os.environ["TERM"] = "xterm"
         os.execv(sys.executable, [sys.executable, *arguments])
-    said = b""
+    output = b""
     try:
         while piece := os.read(terminal, 1 << 16):
-            said += piece
-    except OSError:  # how Linux tells that the other side is closed
+            output += piece
+    except OSError:  # Linux raises this when the child has ended
         pass
     os.waitpid(child, 0)
-    return said.decode()
+    return output.decode()
 
 
-def test_a_command_says_at_once_that_it_starts(tmp_path):
-    shown = seen("-m", "golddiff", "info", str(tmp_path / "nowhere"))
-    assert "starting" in shown
-    assert shown.index("starting") < shown.index("does not exist")
+def test_a_command_reports_at_once_that_it_is_starting(tmp_path):
+    output = terminal_output("-m", "golddiff", "info", str(tmp_path / "nowhere"))
+    assert "starting" in output
+    assert output.index("starting") < output.index("does not exist")
 
 
-def test_python_shows_what_is_done_once_a_store(tmp_path, monkeypatch):
+def test_one_time_work_on_a_store_is_reported_once(tmp_path, monkeypatch):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path))
-    shown = seen("-c", BARS)
-    first = shown.index("reading digits")
-    assert shown.index("measuring novelty, once for this store") > first
-    assert "Error" not in shown
-    assert "measuring" not in seen("-c", BARS)  # it is kept
+    output = terminal_output("-c", BARS)
+    first = output.index("reading digits")
+    assert output.index("measuring novelty, once for this store") > first
+    assert "Error" not in output
+    assert "measuring" not in terminal_output("-c", BARS)  # the result is cached
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "elapsed", "said"),
+    ("done", "total", "elapsed", "expected"),
     [
         (5, 10, 60.0, "0:01:00"),
-        (1, 10, 20.0, "0:03:00"),  # the first step counts as any other
+        (1, 10, 20.0, "0:03:00"),  # the first step counts like the others
         (1, 100, 20.0, "-:--:--"),
         (0, None, 20.0, "-:--:--"),
         (10, 10, 60.0, "0:00:00"),
     ],
 )
-def test_the_time_left_is_at_the_speed_so_far(done, total, elapsed, said):
+def test_the_time_left_assumes_the_mean_speed_so_far(done, total, elapsed, expected):
     task = SimpleNamespace(completed=done, total=total, elapsed=elapsed)
-    assert str(_TimeLeft().render(task)) == said
+    assert str(_TimeLeft().render(task)) == expected

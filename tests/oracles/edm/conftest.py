@@ -1,4 +1,4 @@
-"""A small network, and the check that a file is refused and runs nothing."""
+"""Fixtures: a small network, and a check that a file is refused and runs no code."""
 
 import pytest
 
@@ -10,24 +10,24 @@ from tests.oracles.edm.watch import watched
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
-    made = make_network(side=2, channels=1, **SMALLEST)
+    small = make_network(side=2, channels=1, **SMALLEST)
     path = tmp_path_factory.mktemp("plain") / "network.pkl"
-    path.write_bytes(pickled(made))
-    load_edm(path)  # whatever is imported on first use is imported now
-    return made
+    path.write_bytes(pickled(small))
+    load_edm(path)  # imports on first use must not count as events later
+    return small
 
 
 @pytest.fixture
 def refused(tmp_path, network, monkeypatch):
-    """refused(bytes, name): the file is refused, the message gives the name, nothing runs."""
-    monkeypatch.chdir(tmp_path)  # where the plants would leave PROOF
+    """refused(data, name): loading fails with ``name`` in the message, and no code runs."""
+    monkeypatch.chdir(tmp_path)  # planted commands would write PROOF here
     proof, path = tmp_path / "PROOF", tmp_path / "network.pkl"
 
-    def check(data, name, what="asks for "):
+    def check(data, name, prefix="asks for "):
         path.write_bytes(data)
         with watched() as events, pytest.raises(CheckpointError) as caught:
             load_edm(path)
-        assert f"{what}{name}" in str(caught.value)
+        assert f"{prefix}{name}" in str(caught.value)
         assert events == []
         assert not proof.exists()
 

@@ -1,6 +1,6 @@
-"""The networks once more: NumPy, float64, one function an equation, from the tensors' names alone.
+"""Reference EDM networks in NumPy and float64, with one function per equation.
 
-Written from the papers' definitions, and shares nothing with the package.
+Written from the papers' definitions and the tensors' names; shares no code with the package.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ def silu(x):
 
 
 def conv(x, weight, bias=None, padding=None):
-    """Cross-correlation, zeros outside the image."""
+    """Cross-correlation with zero padding."""
     k = weight.shape[-1]
     p = k // 2 if padding is None else padding
     x = np.pad(x, ((0, 0), (0, 0), (p, p), (p, p)))
@@ -25,7 +25,7 @@ def conv(x, weight, bias=None, padding=None):
 
 
 def down(x, taps, padding=None):
-    """Low-pass, then every second pixel, one axis after the other."""
+    """Low-pass filter and keep every second pixel, along one axis after the other."""
     taps = np.asarray(taps, float) / np.sum(taps)
     p = (len(taps) - 1) // 2 if padding is None else padding
     for axis in (2, 3):
@@ -41,7 +41,7 @@ def down(x, taps, padding=None):
 
 
 def up(x, taps):
-    """Zeros between the pixels, low-pass, twice as strong on each axis."""
+    """Insert zeros between the pixels and low-pass filter with gain 2, along each axis."""
     taps = 2 * np.asarray(taps, float) / np.sum(taps)
     p = (len(taps) - 1) // 2
     for axis in (2, 3):
@@ -64,13 +64,13 @@ def group_norm(x, weight, bias, eps):
 
 
 def attention(q, k, v):
-    """(C, pixels) each, one head of one image."""
+    """One head of one image; q, k and v have shape (C, pixels)."""
     weights = np.exp((logits := q.T @ k / np.sqrt(len(q))) - logits.max(1, keepdims=True))
     return v @ (weights / weights.sum(1, keepdims=True)).T
 
 
 class Tensors:
-    """The tensors below a prefix."""
+    """The tensors whose names start with a prefix."""
 
     def __init__(self, tensors, prefix):
         self.tensors, self.prefix = tensors, prefix
@@ -92,7 +92,7 @@ class Tensors:
 
 
 def block(t, x, emb, song, resample=lambda x: x, channels_per_head=None):
-    """One residual block; ``song``: of DDPM++ and NCSN++, else of ADM."""
+    """One residual block: of DDPM++ and NCSN++ if ``song``, else of ADM."""
     eps, scale = (1e-6, np.sqrt(0.5)) if song else (1e-5, 1.0)
     h = t.conv("conv0", resample(silu(t.norm("norm0", x, eps))))
     shift = t.linear("affine", emb)[:, :, None, None]
@@ -138,7 +138,7 @@ def song(tensors, config, x, noise, one_hot=None):
     if one_hot is not None:
         emb = emb + root.linear("map_label", one_hot * np.sqrt(one_hot.shape[1]))
     emb = silu(root.linear("map_layer1", silu(root.linear("map_layer0", emb))))
-    h, carried, skips = x, x, []
+    h, residual, skips = x, x, []
     for name in layers(tensors):
         t, role = Tensors(tensors, f"{name}."), name.partition("_")[2]
         if role == "aux_norm":
@@ -146,9 +146,9 @@ def song(tensors, config, x, noise, one_hot=None):
         elif role == "aux_conv":
             h = conv(silu(h), t["weight"], t["bias"])
         elif role == "aux_residual":
-            wide = conv(carried, t["weight"], padding=1 + (len(taps) - 1) // 2)
-            moved = down(wide, taps, padding=0) + t["bias"][:, None, None]
-            h = carried = skips[-1] = (h + moved) / np.sqrt(2)
+            wide = conv(residual, t["weight"], padding=1 + (len(taps) - 1) // 2)
+            downsampled = down(wide, taps, padding=0) + t["bias"][:, None, None]
+            h = residual = skips[-1] = (h + downsampled) / np.sqrt(2)
         elif role == "conv":
             h = conv(h, t["weight"], t["bias"])
             skips.append(h)
@@ -184,7 +184,7 @@ def adm(tensors, config, x, noise, one_hot=None):
 
 
 def layers(tensors):
-    """Encoder and decoder layers in the order in which they are passed."""
+    """Encoder and decoder layers in execution order."""
     names = dict.fromkeys(".".join(key.split(".")[:2]) for key in tensors)
     return [name for name in names if name.startswith(("enc.", "dec."))]
 

@@ -1,4 +1,4 @@
-"""What hostile pickles are made of."""
+"""Building blocks of hostile pickles."""
 
 import os
 import struct
@@ -8,7 +8,7 @@ TOUCH = "touch PROOF"
 
 
 class Evil:
-    """Pickles as a call of any function."""
+    """An object whose pickle calls the given function."""
 
     def __init__(self, function, *arguments):
         self.call = function, arguments

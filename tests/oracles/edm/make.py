@@ -1,7 +1,7 @@
-"""Writes pickles in the form of EDM's training code, from networks of this package.
+"""Write networks of this package as pickles in the format of EDM's training code.
 
-The form: ``torch_utils.persistence`` replaces each module by its source text, class name and state;
-``dnnlib.util.EasyDict`` is a dict; containers and tensors pickle themselves as torch has them.
+``torch_utils.persistence`` replaces each module by its source text, class name and state;
+``dnnlib.util.EasyDict`` is a dict; containers and tensors use torch's own pickling.
 """
 
 import contextlib
@@ -44,12 +44,12 @@ SMALLEST = VP | {
 }
 SOURCE = "raise RuntimeError('the source text of the file was run')\n"
 
-# What torch keeps for a module; the rest of its attributes follows from the constructor.
+# The attributes that torch restores; the constructor of a module sets the others.
 MODULE_STATE = ("training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 class EasyDict(dict):
-    """As in dnnlib: its class is asked for by name."""
+    """Stands in for dnnlib's class, which pickles refer to by name."""
 
 
 def _reconstruct_persistent_obj(meta):
@@ -64,7 +64,7 @@ EasyDict.__module__, _reconstruct_persistent_obj.__module__ = (
 
 @contextlib.contextmanager
 def named_modules():
-    """The modules that the pickle names, importable while it is written."""
+    """Make the modules that the pickle names importable while it is written."""
     names = ("dnnlib", "dnnlib.util", "torch_utils", "torch_utils.persistence")
     modules = {name: ModuleType(name) for name in names}
     modules["dnnlib.util"].EasyDict = EasyDict
@@ -78,7 +78,7 @@ def named_modules():
 
 
 class EDMPickler(pickle.Pickler):
-    """Pickles modules the way of ``torch_utils.persistence``.
+    """Pickles modules as ``torch_utils.persistence`` does.
 
     ``extra`` is added to the state of the outermost network, ``source`` is its source text.
     """
@@ -91,7 +91,7 @@ class EDMPickler(pickle.Pickler):
         if not isinstance(obj, torch.nn.Module) or isinstance(obj, torch.nn.ModuleDict):
             return NotImplemented
         state = {name: obj.__dict__[name] for name in MODULE_STATE}
-        state["skip_scale"] = np.sqrt(0.5)  # NumPy's numbers occur among the attributes
+        state["skip_scale"] = np.sqrt(0.5)  # EDM's files hold NumPy scalars too
         name = type(obj).__name__
         if hasattr(obj, "init_kwargs"):
             state |= {"_init_args": (), "_init_kwargs": EasyDict(obj.init_kwargs)} | self.extra
@@ -107,7 +107,7 @@ class EDMPickler(pickle.Pickler):
 
 
 class Preconditioned(torch.nn.Module):
-    """A network with its preconditioner, as the files nest them."""
+    """A network inside its preconditioner, as in EDM's files."""
 
     def __init__(self, arguments):
         super().__init__()
@@ -116,9 +116,9 @@ class Preconditioned(torch.nn.Module):
             self.register_buffer("u", torch.tensor(iddpm_levels(0.001, 0.008, 1000)))
 
     def forward(self, x, sigma, labels):
-        made = PRECONDITIONINGS[self.arguments.precond](**self.arguments.settings)
+        preconditioning = PRECONDITIONINGS[self.arguments.precond](**self.arguments.settings)
         classes = self.arguments.images["label_dim"]
-        return Oracle(self.model, num_classes=classes, **made)(x, sigma, labels)
+        return Oracle(self.model, num_classes=classes, **preconditioning)(x, sigma, labels)
 
 
 def precond_class(name):
@@ -126,7 +126,7 @@ def precond_class(name):
 
 
 def make_network(precond="EDMPrecond", side=8, channels=3, classes=0, seed=0, **kwargs):
-    """A network with random parameters, none of them zero, and its constructor arguments."""
+    """A network with random nonzero parameters; ``init_kwargs`` are its arguments."""
     kwargs = {"img_resolution": side, "img_channels": channels, "label_dim": classes} | kwargs
     network = precond_class(precond)(check_arguments(precond, (), kwargs))
     generator = torch.Generator().manual_seed(seed)
@@ -144,7 +144,7 @@ def make_network(precond="EDMPrecond", side=8, channels=3, classes=0, seed=0, **
 
 
 def pickled(network, *, protocol=4, whole=None, **options):
-    """The bytes of the file; ``whole`` is added to the outermost dict."""
+    """The bytes of the file; ``whole`` adds entries to the outermost dict."""
     file = io.BytesIO()
     content = {"ema": network, "dataset_kwargs": {"path": "x.zip", "xflip": False}} | (whole or {})
     with named_modules():

@@ -1,4 +1,4 @@
-"""Each layer against its definition, written out in NumPy and float64."""
+"""Each layer against its definition in NumPy and float64."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def noise(*shape, seed=0):
 
 
 def filled(module):
-    """Float64, with random parameters."""
+    """The module in float64, with random parameters."""
     module.double()
     with torch.no_grad():
         for seed, parameter in enumerate(module.parameters()):
@@ -33,11 +33,11 @@ def tensors(module):
     taps=st.lists(st.integers(1, 9), min_size=1, max_size=3).map(lambda half: half + half[::-1]),
     half_side=st.integers(1, 4),
 )
-def test_resampling_is_the_filter_and_every_second_pixel(taps, half_side):
+def test_resampling_matches_the_filter_definition(taps, half_side):
     x = noise(2, 3, 2 * half_side, 2 * half_side)
     down = layers.Conv2d(3, 3, 0, down=True, resample_filter=taps).double()
     up = layers.Conv2d(3, 3, 0, up=True, resample_filter=taps).double()
-    # The filter itself is kept in float32, as in the files.
+    # The layers store the filter in float32, as EDM's files do.
     np.testing.assert_allclose(down(x), direct.down(x.numpy(), taps), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(up(x), direct.up(x.numpy(), taps), rtol=1e-5, atol=1e-6)
     assert down(x).shape[2:] == (half_side, half_side)

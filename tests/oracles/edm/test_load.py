@@ -1,4 +1,4 @@
-"""What ``load_edm`` makes of a file, how the oracle is called, and what it says of other files."""
+"""Loading EDM networks: outputs, labels, limits of sigma, and errors for other files."""
 
 import gzip
 import math
@@ -17,7 +17,7 @@ PLAIN = make_network(**VP | TINY)
 
 @pytest.fixture
 def write(tmp_path):
-    """write(bytes): a file that holds them."""
+    """write(data): the path of a new file with these bytes."""
 
     def make(data, name="network.pkl"):
         path = tmp_path / name
@@ -29,7 +29,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def opened(write):
-    """opened(**arguments): a network and the oracle that its file gives."""
+    """opened(**arguments): a network, and the oracle loaded from its file."""
 
     def make(precond="EDMPrecond", **arguments):
         network = make_network(precond, **arguments)
@@ -44,7 +44,7 @@ def noisy(b=3, shape=(3, 8, 8), seed=5):
 
 @pytest.mark.parametrize("protocol", [2, 3, 5])
 @pytest.mark.parametrize("design", [VP, VE], ids=["DDPM++", "NCSN++"])
-def test_a_network_comes_back_from_its_file(write, design, protocol):
+def test_loaded_network_gives_identical_outputs(write, design, protocol):
     network = make_network(augment_dim=9, **design | TINY)
     D = load_edm(write(pickled(network, protocol=protocol)))
     x, sigma = noisy(), torch.tensor([0.002, 0.5, 80.0])
@@ -53,7 +53,7 @@ def test_a_network_comes_back_from_its_file(write, design, protocol):
     assert D.num_classes == 0
 
 
-def test_kind_says_preconditioning_and_architecture(opened):
+def test_kind_names_preconditioning_and_architecture(opened):
     small = ADM | {"model_channels": 8, "channel_mult": [1], "num_blocks": 1}
     for precond, design, kind in (
         ("EDMPrecond", VP | TINY, "EDM (SongUNet, DDPM++)"),
@@ -65,28 +65,28 @@ def test_kind_says_preconditioning_and_architecture(opened):
         assert opened(precond, **design)[1].kind == kind
 
 
-def test_limits_of_the_noise_level_are_the_files(opened):
+def test_sigma_limits_come_from_the_file(opened):
     _, D = opened(sigma_min=0.01, sigma_max=50.0, **VP | TINY)
     assert (D.sigma_min, D.sigma_max) == (0.01, 50.0)
     _, D = opened(**VP | TINY)
     assert (D.sigma_min, D.sigma_max) == (0, math.inf)
 
 
-def test_arguments_in_order_are_taken_too(write):
+def test_positional_constructor_arguments_are_accepted(write):
     network = make_network(**VP | TINY)
-    in_order = {"_init_args": (8, 3, 0, True), "_init_kwargs": VP | TINY}
-    D = load_edm(write(pickled(network, extra=in_order)))
+    positional = {"_init_args": (8, 3, 0, True), "_init_kwargs": VP | TINY}
+    D = load_edm(write(pickled(network, extra=positional)))
     assert torch.equal(D(noisy(), 1.0), network(noisy(), torch.ones(3), None))
 
 
-def test_half_precision_tensors_are_widened(write):
+def test_half_precision_tensors_become_float32(write):
     network = make_network(**VP | TINY)
     D = load_edm(write(pickled(network.half())))
     assert {p.dtype for p in D.network.parameters()} == {torch.float32}
     assert torch.equal(D(noisy(), 1.0), network.float()(noisy(), torch.ones(3), None))
 
 
-def test_evaluation_mode_without_gradients(opened):
+def test_oracle_is_in_eval_mode_without_gradients(opened):
     _, D = opened(dropout=0.9, **VP | TINY)
     x = noisy().requires_grad_()
     assert not D(x, 1.0).requires_grad
@@ -94,7 +94,7 @@ def test_evaluation_mode_without_gradients(opened):
     assert not D.network.training
 
 
-def test_labels_choose_the_class(opened):
+def test_labels_select_the_class(opened):
     network, D = opened(classes=4, **VP | TINY)
     x = noisy(2)
     labels = torch.tensor([3, 1])
@@ -122,7 +122,7 @@ def test_labels_choose_the_class(opened):
         (pickle.dumps({"ema": 3}), "its 'ema' is a int, expected a network"),
     ],
 )
-def test_other_files_are_refused(write, data, message):
+def test_files_of_other_formats_are_refused(write, data, message):
     path = write(data)
     with pytest.raises(CheckpointError, match=message) as caught:
         load_edm(path)
@@ -137,7 +137,7 @@ def test_missing_files_and_folders_are_refused(tmp_path):
         load_edm(tmp_path)
 
 
-def test_every_place_to_cut_a_file_short_is_noticed(write):
+def test_truncated_files_are_refused(write):
     data = pickled(make_network(**SMALLEST))
     for length in [*range(2, 400, 3), *range(400, len(data), 997), len(data) - 1]:
         with pytest.raises(CheckpointError, match="cut short"):
@@ -174,7 +174,7 @@ def test_every_place_to_cut_a_file_short_is_noticed(write):
         ({"attn_resolutions": []}, "has unexpected 12 names: model.dec.4x4_block1"),
     ],
 )
-def test_networks_of_another_kind_are_refused(write, change, message):
+def test_bad_constructor_arguments_or_weights_are_refused(write, change, message):
     network = PLAIN
     if not any(name.startswith("_") for name in change):
         change = {"_init_kwargs": network.init_kwargs | change}
@@ -182,20 +182,20 @@ def test_networks_of_another_kind_are_refused(write, change, message):
         load_edm(write(pickled(network, extra=change)))
 
 
-def test_another_class_is_refused_by_its_name(write):
+def test_unknown_network_class_is_named(write):
     data = pickled(make_network(**VP | TINY), class_name="Precond")
     with pytest.raises(CheckpointError, match="its network is a Precond, expected one of EDMPrec"):
         load_edm(write(data))
 
 
-def test_a_network_inside_that_is_not_the_one_declared_is_refused(write):
+def test_inner_network_must_be_of_the_declared_type(write):
     network = make_network(**VP | TINY)
     network.model = torch.nn.Linear(2, 2)
     with pytest.raises(CheckpointError, match="made with a SongUNet, but holds Linear"):
         load_edm(write(pickled(network)))
 
 
-def test_numbers_of_numpy_are_numbers(write):
+def test_numpy_scalars_are_accepted_as_arguments(write):
     network = make_network(**VP | TINY)
     kwargs = network.init_kwargs | {"img_resolution": np.int64(8), "sigma_data": np.float64(0.25)}
     D = load_edm(write(pickled(network, extra={"_init_kwargs": kwargs})))

@@ -1,4 +1,4 @@
-"""Whole networks against NumPy in float64; names as in the files; preconditioning."""
+"""Whole networks against NumPy in float64, the tensor names of EDM's files, preconditioning."""
 
 import math
 
@@ -30,20 +30,20 @@ def inputs(network, side, classes, seed=3):
 
 @pytest.mark.parametrize("classes", [0, 3])
 @pytest.mark.parametrize("design", [VP, VE], ids=["DDPM++", "NCSN++"])
-def test_song_unet_is_its_equations(design, classes):
+def test_song_unet_matches_numpy_reference(design, classes):
     config = design | TINY
     network = make_network(classes=classes, augment_dim=9, **config)
     x, noise, labels, tensors = inputs(network, 8, classes)
     expected = direct.song(
         tensors, config, x.numpy(), noise.numpy(), np.eye(classes)[labels] if classes else None
     )
-    made = network.model(x, noise, labels)
+    output = network.model(x, noise, labels)
     assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(made, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(output, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("classes", [0, 3])
-def test_dhariwal_unet_is_its_equations(classes):
+def test_dhariwal_unet_matches_numpy_reference(classes):
     network = make_network(side=4, classes=classes, augment_dim=9, **SMALL_ADM)
     x, noise, labels, tensors = inputs(network, 4, classes)
     expected = direct.adm(
@@ -57,23 +57,23 @@ def test_dhariwal_unet_is_its_equations(classes):
     np.testing.assert_allclose(network.model(x, noise, labels), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_every_parameter_but_that_of_augmentation_matters():
+def test_every_parameter_except_augmentation_changes_the_output():
     config = VE | TINY
     network = make_network(classes=2, augment_dim=9, **config)
     x, noise, labels, _ = inputs(network, 8, 2)
     before = network.model(x, noise, labels)
     for name, parameter in network.model.named_parameters():
-        kept = parameter.clone()
+        original = parameter.clone()
         parameter.add_(torch.randn(parameter.shape, dtype=torch.float64))
         changed = not torch.equal(network.model(x, noise, labels), before)
         assert changed == ("map_augment" not in name), name
-        parameter.copy_(kept)
+        parameter.copy_(original)
 
 
-def test_names_and_shapes_are_those_of_the_files():
+def test_tensor_names_and_shapes_match_edm_files():
     network = make_network(classes=10, augment_dim=9, **VE | TINY)
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    facts = {
+    expected = {
         "model.map_noise.freqs": (8,),
         "model.map_label.weight": (16, 10),
         "model.map_label.bias": (16,),
@@ -96,8 +96,8 @@ def test_names_and_shapes_are_those_of_the_files():
         "model.dec.8x8_aux_norm.weight": (8,),
         "model.dec.8x8_aux_conv.weight": (3, 8, 3, 3),
     }
-    assert {name: shapes.get(name) for name in facts} == facts
-    # Only the last block of a decoder's level attends.
+    assert {name: shapes.get(name) for name in expected} == expected
+    # Only the last block of each decoder level has attention.
     assert "model.dec.4x4_block0.qkv.weight" not in shapes
     assert "model.dec.4x4_in1.qkv.weight" not in shapes
 
@@ -105,13 +105,13 @@ def test_names_and_shapes_are_those_of_the_files():
 @pytest.mark.parametrize(
     ("design", "parameters"),
     [
-        # Of NVIDIA's CIFAR-10 networks, as EDM's code counts them.
+        # NVIDIA's CIFAR-10 networks, counted with EDM's code.
         (VP | {"model_channels": 128, "channel_mult": [2, 2, 2], "augment_dim": 9}, 55_733_891),
         (VE | {"model_channels": 128, "channel_mult": [2, 2, 2], "augment_dim": 9}, 56_397_827),
     ],
     ids=["VP", "VE"],
 )
-def test_published_sizes(design, parameters):
+def test_parameter_counts_of_published_networks(design, parameters):
     from golddiff.oracles.edm.pickled import architecture, check_arguments
 
     kwargs = {"img_resolution": 32, "img_channels": 3} | design
@@ -145,41 +145,41 @@ S = SIGMAS.numpy()
     ],
     ids=["EDM", "VE", "VP"],
 )
-def test_preconditioning_is_table_1(precond, skip, out, scale, noise):
-    made = Oracle(torch.nn.Identity(), **precond())
+def test_preconditioning_matches_edm_table_1(precond, skip, out, scale, noise):
+    oracle = Oracle(torch.nn.Identity(), **precond())
     x, sigma = torch.randn(4, 3, 2, 2, dtype=torch.float64), SIGMAS[:, None, None, None]
-    wide = (slice(None), None, None, None)
-    zero = made.parameterisation(x, sigma, torch.zeros_like(x))
-    np.testing.assert_allclose(zero, skip[wide] * x.numpy(), rtol=1e-9)
-    added = (made.parameterisation(x, sigma, torch.ones_like(x)) - zero)[:, 0, 0, 0]
-    np.testing.assert_allclose(added, out, rtol=1e-6)
-    factor, told = made.schedule(SIGMAS)
-    np.testing.assert_allclose(factor, scale, rtol=1e-9)
-    np.testing.assert_allclose(told, noise, rtol=1e-9)
+    per_image = (slice(None), None, None, None)
+    zero = oracle.parameterisation(x, sigma, torch.zeros_like(x))
+    np.testing.assert_allclose(zero, skip[per_image] * x.numpy(), rtol=1e-9)
+    gain = (oracle.parameterisation(x, sigma, torch.ones_like(x)) - zero)[:, 0, 0, 0]
+    np.testing.assert_allclose(gain, out, rtol=1e-6)
+    input_scale, noise_input = oracle.schedule(SIGMAS)
+    np.testing.assert_allclose(input_scale, scale, rtol=1e-9)
+    np.testing.assert_allclose(noise_input, noise, rtol=1e-9)
 
 
-def test_vp_limits_are_the_noise_at_the_ends_of_time():
-    made = Oracle(torch.nn.Identity(), **preconditioning.vp())
-    assert made.sigma_max == pytest.approx(math.sqrt(math.exp(19.9 / 2 + 0.1) - 1))
-    assert float(made.schedule(torch.tensor([made.sigma_max]))[1]) == pytest.approx(999)
-    assert made.sigma_min == pytest.approx(1e-3, rel=1e-3)
+def test_vp_sigma_limits_match_the_ends_of_time():
+    oracle = Oracle(torch.nn.Identity(), **preconditioning.vp())
+    assert oracle.sigma_max == pytest.approx(math.sqrt(math.exp(19.9 / 2 + 0.1) - 1))
+    assert float(oracle.schedule(torch.tensor([oracle.sigma_max]))[1]) == pytest.approx(999)
+    assert oracle.sigma_min == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_iddpm_takes_the_nearest_of_its_levels_and_drops_the_variance():
+def test_iddpm_rounds_sigma_to_its_levels_and_drops_the_variance():
     levels = torch.tensor(preconditioning.iddpm_levels(0.001, 0.008, 1000), dtype=torch.float64)
     assert (levels[1:] < levels[:-1]).all()
     assert levels[-1] == 0
-    # Unclipped, u_j is the noise level of alpha-bar(j): tan of the rest of the quarter turn.
+    # Where no beta is clipped, u_j = sqrt(1 / alpha-bar(j) - 1) with the cosine alpha-bar.
     j = np.arange(500, 1001)
     bar = np.sin(np.pi / 2 * j / (1000 * 1.008)) ** 2
     last = np.sin(np.pi / 2 / 1.008) ** 2
     np.testing.assert_allclose(levels[500:], np.sqrt(last / bar - 1), rtol=1e-4, atol=1e-4)
-    told = []
+    timesteps = []
 
     def echo(x, noise):
-        told.append(noise)
+        timesteps.append(noise)
         return torch.cat([torch.zeros_like(x), torch.ones_like(x)], dim=1)
 
     denoiser = Oracle(echo, **preconditioning.iddpm())
     assert (denoiser(torch.zeros(3, 2, 1, 1), levels[[999, 500, 0]] * 1.0001) == 0).all()
-    assert told[0].tolist() == [0, 499, 999]
+    assert timesteps[0].tolist() == [0, 499, 999]

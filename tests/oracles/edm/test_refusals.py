@@ -1,4 +1,4 @@
-"""Hostile files: whatever is planted is refused by its name, and none of it runs."""
+"""Hostile files: planted code is refused by its name and never runs."""
 
 import copyreg
 import os
@@ -16,7 +16,7 @@ from tests.oracles.edm.make import SMALLEST, make_network, pickled
 from tests.oracles.edm.watch import watched
 
 
-def test_the_plants_do_run_where_pickle_reads_them(tmp_path, monkeypatch):
+def test_planted_code_runs_under_plain_pickle(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = pickle.dumps(Evil(os.system, TOUCH))
     with watched() as events:
@@ -46,7 +46,7 @@ def test_the_plants_do_run_where_pickle_reads_them(tmp_path, monkeypatch):
 def test_planted_calls_are_refused_by_name(refused, network, function, arguments, name, protocol):
     evil = Evil(function, *arguments)
     name = name if "." in name else f"builtins.{name}"
-    if protocol == 2:  # the names that Python 2 had for them
+    if protocol == 2:  # protocol 2 uses the names of Python 2
         name = name.replace("builtins", "__builtin__").replace("_pickle", "pickle")
     for data in (
         pickle.dumps(evil, protocol),
@@ -70,7 +70,7 @@ ARGUMENTS = unicode(TOUCH) + b"\x85"
     [
         (b"cos\nsystem\n" + ARGUMENTS + b"R", "os.system"),
         (stack_global("os", "system") + ARGUMENTS + b"R", "os.system"),
-        # Dotted names are walked by protocol 4.
+        # Protocol 4 resolves dotted names.
         (stack_global("torch.serialization", "os.system") + ARGUMENTS + b"R", "torch.seriali"),
         (stack_global("torch._utils", "_rebuild_tensor_v2.__globals__"), "torch._utils._rebuild"),
         (stack_global("torch._utils", "sys.modules"), "torch._utils.sys.modules"),
@@ -94,11 +94,11 @@ ARGUMENTS = unicode(TOUCH) + b"\x85"
         (unicode("key") + b"Q", "an object kept outside the file"),  # BINPERSID
     ],
 )
-def test_every_opcode_that_names_anything_goes_through_the_gate(refused, body, name):
+def test_every_opcode_that_names_an_object_is_checked(refused, body, name):
     refused(b"\x80\x04" + body + b".", name)
 
 
-def test_registered_extensions_are_refused_too(refused):
+def test_registered_extensions_are_refused(refused):
     copyreg.add_extension("os", "system", 7)
     try:
         refused(b"\x80\x04\x82\x07" + ARGUMENTS + b"R.", "the opcode")
@@ -134,11 +134,11 @@ def test_registered_extensions_are_refused_too(refused):
         (b"ctorch_utils.persistence\n_reconstruct_persistent_obj\n}\x85R", "of an unknown form"),
     ],
 )
-def test_allowed_names_only_do_what_they_stand_for(refused, body, message):
-    refused(b"\x80\x04" + body + b".", message, what="")
+def test_allowed_names_are_refused_in_any_other_use(refused, body, message):
+    refused(b"\x80\x04" + body + b".", message, prefix="")
 
 
-def test_the_source_text_stays_text(tmp_path, network):
+def test_source_text_in_the_file_is_not_run(tmp_path, network):
     source = f"import os\nos.system('touch {tmp_path / 'ran'}')\n"
     path = tmp_path / "network.pkl"
     assert source.encode() in pickled(network, source=source)
@@ -150,18 +150,18 @@ def test_the_source_text_stays_text(tmp_path, network):
     assert not (tmp_path / "ran").exists()
 
 
-def array_of(thing):
+def array_of(value):
     array = np.empty(1, object)
-    array[0] = thing
+    array[0] = value
     return array
 
 
-def test_arrays_of_objects_are_refused(refused, network):
+def test_object_arrays_are_refused(refused, network):
     evil = array_of(Evil(os.system, TOUCH))
     refused(pickled(network, extra={"x": evil}), "the NumPy type O8")
 
 
-def test_numbers_of_objects_are_refused(refused):
+def test_object_scalars_are_refused(refused):
     inner = pickle.dumps(Evil(os.system, TOUCH), 2)
     kind = b"cnumpy\ndtype\n" + unicode("O") + b"\x85R"
     body = (
@@ -171,8 +171,8 @@ def test_numbers_of_objects_are_refused(refused):
 
 
 @pytest.mark.parametrize("depth", [0, 40])
-def test_modules_without_end_are_refused(tmp_path, depth):
-    """One that holds itself, and modules that hold the one before twice: 2^40 names."""
+def test_modules_that_occur_twice_are_refused(tmp_path, depth):
+    """Depth 0: a module that holds itself. Depth 40: shared modules with 2^40 names."""
     network, loop = make_network(**SMALLEST), torch.nn.ModuleDict()
     if depth == 0:
         loop._modules["again"] = loop

@@ -1,4 +1,4 @@
-"""Tensors and the bytes of their storages: as torch writes them, and as it never would."""
+"""Tensors and the bytes of their storages, valid and forged."""
 
 import os
 import pickle
@@ -15,8 +15,8 @@ from tests.oracles.edm.hostile import SYSTEM, TOUCH, Evil, unicode
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
 
 
-def legacy_storage(*, magic=MAGIC, version=1001, words=None, keys=("7",), kind=None, count=2):
-    """The parts of a storage of torch's older format, one of them replaced."""
+def legacy_storage(*, magic=MAGIC, version=1001, sys_info=None, keys=("7",), kind=None, count=2):
+    """A storage of 2 numbers in torch's older format; arguments replace its parts."""
     kind = b"ctorch\nFloatStorage\n" if kind is None else kind
     identifier = (
         b"("
@@ -28,41 +28,41 @@ def legacy_storage(*, magic=MAGIC, version=1001, words=None, keys=("7",), kind=N
         + struct.pack("<i", count)
         + b"Nt"
     )
-    words = {"little_endian": True} if words is None else words
-    parts = [pickle.dumps(part, 2) for part in (magic, version, words)]
+    sys_info = {"little_endian": True} if sys_info is None else sys_info
+    parts = [pickle.dumps(part, 2) for part in (magic, version, sys_info)]
     parts += [b"\x80\x02" + identifier + b"Q.", pickle.dumps(list(keys), 2)]
     return b"".join(parts) + struct.pack("<q2f", 2, 1.0, -3.5)
 
 
-def loads(storage):
+def pickle_of(storage):
     body = b"ctorch.storage\n_load_from_bytes\nB" + struct.pack("<I", len(storage)) + storage
     return b"\x80\x04" + body + b"\x85R."
 
 
-def as_torch_writes(values):
-    """A tensor's storage, by torch itself."""
+def torch_storage(values):
+    """The bytes that torch writes for a tensor's storage."""
     load, (data,) = values._typed_storage().__reduce__()
     assert load is torch.storage._load_from_bytes
     return data
 
 
-def test_the_storage_as_it_should_be_is_as_torch_writes_it(refused):
-    # Refused only because the file holds nothing else.
-    refused(loads(legacy_storage()), "it holds a Storage", what="")
-    refused(loads(as_torch_writes(torch.tensor([1.0, -3.5]))), "it holds a Storage", what="")
+def test_valid_storages_are_read(refused):
+    # The storages are read; the file is refused because it holds nothing else.
+    refused(pickle_of(legacy_storage()), "it holds a Storage", prefix="")
+    refused(pickle_of(torch_storage(torch.tensor([1.0, -3.5]))), "it holds a Storage", prefix="")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
-def test_storages_hold_their_numbers(dtype):
+def test_storage_values_round_trip(dtype):
     values = torch.tensor([1, -3, 250, 0]).to(dtype)
-    assert torch.equal(_storage(as_torch_writes(values)).values, values)
+    assert torch.equal(_storage(torch_storage(values)).values, values)
 
 
 @pytest.mark.parametrize(
     ("storage", "message"),
     [
         (pickle.dumps(Evil(os.system, TOUCH), 2), f"asks for {SYSTEM}"),
-        (legacy_storage(words=Evil(os.system, TOUCH)), f"asks for {SYSTEM}"),
+        (legacy_storage(sys_info=Evil(os.system, TOUCH)), f"asks for {SYSTEM}"),
         (legacy_storage(keys=[Evil(eval, "1")]), "asks for __builtin__.eval"),
         (legacy_storage(kind=b"cos\nsystem\n"), "asks for os.system"),
         (
@@ -72,7 +72,7 @@ def test_storages_hold_their_numbers(dtype):
         (legacy_storage(kind=b"ctorch\nFloatStorage\n)R"), "calls a dtype"),
         (legacy_storage(magic=1), "of an unknown format"),
         (legacy_storage(version=2), "of an unknown format"),
-        (legacy_storage(words={"little_endian": False}), "big-endian"),
+        (legacy_storage(sys_info={"little_endian": False}), "big-endian"),
         (legacy_storage(keys=["7", "8"]), "the storages that it declares"),
         (legacy_storage(count=2**31 - 1), "of 2,147,483,647 numbers and holds"),
         (legacy_storage(count=-1), "a storage of another form"),
@@ -86,13 +86,13 @@ def test_storages_hold_their_numbers(dtype):
         (b"PK\x03\x04", "an object kept outside"),
     ],
 )
-def test_what_is_inside_a_storage_goes_through_a_gate_too(refused, storage, message):
-    refused(loads(storage), message, what="")
+def test_forged_storages_are_refused(refused, storage, message):
+    refused(pickle_of(storage), message, prefix="")
 
 
 def tensor_of(offset, size, stride):
-    """A tensor over a storage of 2 numbers."""
-    storage = loads(legacy_storage())[2:-1]
+    """The pickle of a tensor over a storage of 2 numbers."""
+    storage = pickle_of(legacy_storage())[2:-1]
     numbers = b"".join(pickle.dumps(part, 3)[2:-1] for part in (offset, size, stride))
     return b"\x80\x04ctorch._utils\n_rebuild_tensor_v2\n(" + storage + numbers + b"NNtR."
 
@@ -116,15 +116,15 @@ def tensor_of(offset, size, stride):
     ],
 )
 def test_tensors_stay_inside_their_storage(refused, offset, size, stride, message):
-    refused(tensor_of(offset, size, stride), message, what="")
+    refused(tensor_of(offset, size, stride), message, prefix="")
 
 
-def test_tensors_that_share_memory_do_not_swell(tmp_path):
-    # One storage stands for all: the network may not become larger than the file.
+def test_network_larger_than_its_file_is_refused(tmp_path):
+    # All parameters share one storage, so the network is larger than its file.
     config = SMALLEST | {"model_channels": 64}
     plain, shared = pickled(make_network(**config)), make_network(**config)
     largest = max(parameter.numel() for parameter in shared.parameters())
-    storage = Evil(torch.storage._load_from_bytes, as_torch_writes(torch.zeros(largest)))
+    storage = Evil(torch.storage._load_from_bytes, torch_storage(torch.zeros(largest)))
     for module in shared.modules():
         module.__dict__["_parameters"] = {
             name: Evil(

@@ -1,9 +1,9 @@
-"""Tells whether a piece of code ran anything that a hostile pickle would want to run."""
+"""Record operations that a hostile pickle would use, such as imports and commands."""
 
 import contextlib
 import sys
 
-# What Python itself reports of: see "Audit events table" in its documentation.
+# Audit events of Python; see "Audit events table" in its documentation.
 WATCHED = (
     "builtins.input",
     "code.",
@@ -36,7 +36,7 @@ sys.addaudithook(_hook)
 
 @contextlib.contextmanager
 def watched():
-    """Gathers the events inside. A hook cannot be taken away again, only be told to rest."""
+    """Collect the events of the block. An audit hook cannot be removed, only disabled."""
     global _events
     _events = seen = []
     try:
