@@ -273,7 +273,7 @@ def test_terms_that_do_not_fit_in_memory_are_made_twice(colour, queries, monkeyp
     for make in ESTIMATORS.values():
         (kept,) = make(colour).attribute(x, 0.7)
         with monkeypatch.context() as patch:
-            patch.setattr("golddiff.kernels.contributions.KEPT_SHARE", 0)
+            patch.setattr("golddiff.kernels.contributions.CACHE_SHARE", 0)
             (again,) = make(colour).attribute(x, 0.7)
         assert np.array_equal(kept.total, again.total)
         assert np.array_equal(kept.sources, again.sources)

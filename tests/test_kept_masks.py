@@ -299,7 +299,7 @@ def test_kept_masks_of_units_that_cannot_be_are_made_again(store):
 
 def test_kept_masks_of_units_of_few_images_need_no_factor(store, monkeypatch):
     monkeypatch.setattr("golddiff.store.factors.LARGE", 100)
-    monkeypatch.setattr("golddiff.store.factors.FEW", 40)
+    monkeypatch.setattr("golddiff.store.factors.SAMPLE_SIZE", 40)
     first, again = shares(store), ImageStore.open(store.path)
     monkeypatch.setattr(ImageStore, "_make_factor", None)
     assert np.array_equal(shares(again), first)

@@ -42,7 +42,7 @@ def make_covariance(method: str, store: ImageStore, settings: MethodSettings) ->
     if the masks are saved.
     """
     check_memory(method, store, settings)
-    needed = memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept()
+    needed = memory_needed(method, settings)(store.n, store.d) and not store.factors.is_saved()
     if needed and not (method == "recommended" and store.factors.averaged_from_sample):
         with waiting("computing the covariance") as watch:
             store.factor(progress=lambda done: watch(done, store.n))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
 GREY = slice(32, 224)  # grey values of 0 to 255: a mask has few, at soft edges; a photograph many
-MOST_GREY = 0.5  # largest share of grey pixels in a mask
+MAX_GREY = 0.5  # largest share of grey pixels in a mask
 WHITE_OR_BLACK = [0] * 128 + [255] * 128  # lookup table that rounds grey to white or black
 
 
@@ -256,7 +256,7 @@ def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
             )
         counts = mask.histogram()
         grey = sum(counts[GREY]) / sum(counts)
-        if grey > MOST_GREY:
+        if grey > MAX_GREY:
             raise ArgumentError(
                 f"mask: {grey:.0%} of it is grey, expected white where the picture is missing and "
                 "black elsewhere"

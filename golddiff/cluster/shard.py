@@ -111,8 +111,8 @@ class Shard:
         """
         rows = expand(self.store, support).rows
         drawn = factor_rows(np.arange(support.images), self.store.d, images, seed)
-        own = slice(*np.searchsorted(drawn, [support.place, support.place + len(rows)]))
-        return moments(self.store.flat, rows[drawn[own] - support.place])
+        own = slice(*np.searchsorted(drawn, [support.offset, support.offset + len(rows)]))
+        return moments(self.store.flat, rows[drawn[own] - support.offset])
 
     def labels(self) -> I64:
         """The class of each image."""

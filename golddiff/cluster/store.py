@@ -25,7 +25,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.manifest import FileRecord
-from golddiff.store.posteriors import for_one_level, over
+from golddiff.store.posteriors import for_one_level, with_images
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Question, Supports, TrainingSet
 from golddiff.support import AnySupport, Support, TiledSupport, per_query
@@ -198,7 +198,7 @@ class ShardedStore(TrainingSet):
                 f"expected at most {byte_size(int(MAX_FETCHED_BYTES))}; use a golden subset"
             )
         estimator.ready(sigma)
-        local_estimator = over(estimator, _FetchedImages(self.shape, self.values(rows)))
+        local_estimator = with_images(estimator, _FetchedImages(self.shape, self.values(rows)))
         for part in local_estimator.contributions(x, sigma, _renumbered(support, rows), top, pixel):
             best = part.best
             if best is not None:

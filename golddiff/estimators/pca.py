@@ -19,7 +19,7 @@ from golddiff.estimators.shared import SIDES, Summands, UnitMasks
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.kernels.gather import BLOCK
-from golddiff.kernels.mask_tiles import cut, mean_mask, mean_width
+from golddiff.kernels.mask_tiles import mean_mask, mean_width, tile_trees
 from golddiff.kernels.mask_tree import MaskTree, dense_mask
 from golddiff.kernels.pca_cpu import Sums, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
@@ -30,7 +30,7 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore, StoreOrPath
-from golddiff.store.posteriors import whole
+from golddiff.store.posteriors import as_support
 from golddiff.support import (
     AnySupport,
     OfChannel,
@@ -67,7 +67,7 @@ class Masks:
     def tiles(self, side: Side) -> list[MaskTree]:
         """One mask tree per square tile of the given side, row by row; cached."""
         if side not in self._tiles:
-            self._tiles[side] = cut(self.tree, self.shape, side)
+            self._tiles[side] = tile_trees(self.tree, self.shape, side)
         return self._tiles[side]
 
     def posterior(
@@ -205,7 +205,7 @@ class PCA(Estimator):
             return super().denoise_over(x, sigma, supports)
         out = np.empty_like(x)
         for support, queries in grouped(per_query(supports, len(x))):
-            out[queries] = self._batch_average(x[queries], sigma, whole(support))
+            out[queries] = self._batch_average(x[queries], sigma, as_support(support))
         return out
 
     def _batch_average(self, x: F32, sigma: float, support: Support) -> F32:
@@ -262,7 +262,9 @@ class PCA(Estimator):
             return Contribution(part.rows, logits, self.summands(values, pixel))
 
         size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
-        images_used = Support(support.rows) if isinstance(support, TiledSupport) else whole(support)
+        images_used = (
+            Support(support.rows) if isinstance(support, TiledSupport) else as_support(support)
+        )
         yield from map_ordered(task, images_used.split(size))
 
     def summands(self, values: NDArray[Any], pixel: int | None = None) -> NDArray[Any]:

@@ -235,21 +235,21 @@ def check_memory(method: str, store: ImageStore, settings: MethodSettings) -> No
     """Raise if computing a method's covariance and masks, unless saved, needs too much memory."""
     from golddiff.store.needs import check_images
 
-    if not store.factors.is_kept():
+    if not store.factors.is_saved():
         purpose = f"the covariance and masks of {method} for"
         check_images(store.n, store.shape, memory_needed(method, settings), purpose)
 
 
 def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:
     """A function (n, d) -> bytes that a method's covariance and masks take while computed."""
-    from golddiff.store.factors import FEW
+    from golddiff.store.factors import SAMPLE_SIZE
     from golddiff.store.needs import covariance_bytes, mask_bytes
     from golddiff.store.statistics import LARGE
 
     if any(base in name for base in NO_COVARIANCE) or settings.patch_size is not None:
         return lambda n, d: 0.0
     if name == "recommended":
-        return lambda n, d: mask_bytes(min(n, FEW) if d > LARGE else n, d)
+        return lambda n, d: mask_bytes(min(n, SAMPLE_SIZE) if d > LARGE else n, d)
     return covariance_bytes if name == "wiener" else mask_bytes
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.gather import BLOCK, gather, places, runs
+from golddiff.kernels.gather import BLOCK, gather, positions_in, runs
 from golddiff.kernels.lanes import LANES, empty_numbers, load, spread, store
 from golddiff.kernels.stored import Stored
 from golddiff.support import OfChannel, as_image, tile_of_each
@@ -35,7 +35,7 @@ class BlockWeights:
     ends: I64  # (blocks + 1,) offsets of each block's entries in ``inputs`` and ``values``
     used: I64  # (entries,) blocks of nonzero weight, tile by tile
     tiles: I64  # (T + 1,) offsets of each tile's entries in ``used``
-    shares: F32  # (entries,) their weights
+    weights: F32  # (entries,) their weights
 
     @classmethod
     def of(cls, block: I64, shares: F32) -> BlockWeights:
@@ -45,7 +45,7 @@ class BlockWeights:
         tile, used = np.nonzero(shares)
         return cls(
             columns,
-            places(columns, values),
+            positions_in(columns, values),
             values,
             np.searchsorted(block[values], np.arange(shares.shape[1] + 1)),
             used,
@@ -111,5 +111,5 @@ def block_distances(
     w = block_weights
     _block_distances(
         stored.flat, rows, x, *stored.scaling,
-        w.columns, w.inputs, w.values, w.ends, w.used, w.tiles, w.shares, out, begin,
+        w.columns, w.inputs, w.values, w.ends, w.used, w.tiles, w.weights, out, begin,
     )  # fmt: skip

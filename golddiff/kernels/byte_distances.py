@@ -25,7 +25,7 @@ WIDTH = 32  # integers multiplied at a time
 MIDDLE = 128  # the stored byte that represents 0
 IMAGES, QUERIES = 2, 4  # images and queries of a pass, whose sums fit in registers
 STRETCH = 2**16  # squares of bytes whose sum fits in 32 bits
-AT_ONCE = 64  # images that stay in a cache while all queries are compared
+IMAGES_AT_ONCE = 64  # images that stay in a cache while all queries are compared
 
 _INT16, _INT32 = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (16, 32))
 _SUMS = ir.VectorType(ir.IntType(32), WIDTH // 2)
@@ -112,11 +112,11 @@ class QuantizedQueries:
 @njit(nogil=True, cache=True)
 def _distances(flat, rows, whole, norm, cross, unit, out, begin):  # type: ignore[no-untyped-def]
     width = whole.shape[1]
-    images, squares = np.zeros((AT_ONCE, width), np.int16), np.empty(AT_ONCE)
+    images, squares = np.zeros((IMAGES_AT_ONCE, width), np.int16), np.empty(IMAGES_AT_ONCE)
     products = np.empty((IMAGES, len(whole)), np.int32)
     a, b = images.ravel(), whole.ravel()
-    for first in range(0, len(rows), AT_ONCE):
-        count = min(AT_ONCE, len(rows) - first)
+    for first in range(0, len(rows), IMAGES_AT_ONCE):
+        count = min(IMAGES_AT_ONCE, len(rows) - first)
         for i in range(count):
             row, image = rows[first + i], images[i]
             for k in range(flat.shape[1]):

@@ -21,7 +21,7 @@ from golddiff.system.numbers import F32, F64, I64
 
 # Share of an estimator's memory limit for terms kept between the two passes; beyond it, the second
 # pass recomputes them.
-KEPT_SHARE = 0.25
+CACHE_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Weights:
             estimator.store.contributions, estimator, x, sigma, support, self.top, pixel
         )
         self._kept: list[Contribution] | None = []
-        kept_bytes, limit = 0, KEPT_SHARE * estimator.memory_limit
+        kept_bytes, limit = 0, CACHE_SHARE * estimator.memory_limit
         sums: Posterior | None = None
         ranking: Ranking | None = None
         for part in self._parts():

@@ -110,7 +110,7 @@ def runs(wanted: NDArray[np.integer[Any]], d: int) -> I64:
     return (np.array(starts, np.int64)[:, None] + np.arange(LANES)).ravel()
 
 
-def places(columns: I64, values: NDArray[np.integer[Any]]) -> I64:
+def positions_in(columns: I64, values: NDArray[np.integer[Any]]) -> I64:
     """A position in ``columns`` of each value; ``columns`` must contain every value."""
     order = np.argsort(columns, kind="stable")
     positions: I64 = order[np.searchsorted(columns, values, sorter=order)]

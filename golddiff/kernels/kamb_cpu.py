@@ -39,7 +39,7 @@ from golddiff.system.numbers import F32, I64
 Boundary = Literal["zeros", "circular", "none"]
 
 CUTOFF = np.float32(40.0)
-NOTHING = np.float32(-1e36)  # initial best logit of a position
+NO_LOGIT = np.float32(-1e36)  # initial best logit of a position
 ABSENT = np.float32(-2e38)  # log weight of a lane without an image
 
 
@@ -110,7 +110,7 @@ def patch_posterior(
     """
     channels, height, width = shape
     b, positions = len(x), height * width
-    log_max = np.full((b, positions), NOTHING, np.float32)
+    log_max = np.full((b, positions), NO_LOGIT, np.float32)
     total = np.zeros((b, positions))
     weighted = np.zeros((b, channels * positions))
     gain = np.float32(precision(sigma))
@@ -124,7 +124,7 @@ def patch_posterior(
             *stored.scaling, log_max, total, weighted,
         )  # fmt: skip
     return Posterior(
-        np.where(log_max > NOTHING, log_max, -np.inf).astype(np.float64), total, weighted
+        np.where(log_max > NO_LOGIT, log_max, -np.inf).astype(np.float64), total, weighted
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.kernels.gather import places, runs
+from golddiff.kernels.gather import positions_in, runs
 from golddiff.support import as_image
 from golddiff.system.numbers import I64
 
@@ -112,7 +112,7 @@ def tree_from_additions(added: Additions, shape: tuple[int, ...]) -> MaskTree:
     outputs = np.full(len(level_of), -1)
     outputs[level_of == LEVELS - 1] = np.arange(d)
     columns = runs(np.arange(d), d)
-    place = places(columns, np.arange(d))
+    place = positions_in(columns, np.arange(d))
     stops = np.cumsum(added.counts, dtype=np.int64)
     return MaskTree(
         level_of[order],

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.kernels.gather import BLOCK, NEGLIGIBLE, gather, gather_weights, places, runs
+from golddiff.kernels.gather import BLOCK, NEGLIGIBLE, gather, gather_weights, positions_in, runs
 from golddiff.kernels.lanes import (
     LANES,
     any_above,
@@ -147,7 +147,7 @@ def patch_means(
     """
     (b, d), (count, positions) = x.shape, patches.masks.shape
     columns = runs(np.arange(d), d)
-    place = places(columns, np.arange(d))
+    place = positions_in(columns, np.arange(d))
     log_max = np.full((b, count), -np.inf, np.float32)
     total = np.zeros((b, count))
     weighted = np.zeros((b, count, d // positions, patches.width))

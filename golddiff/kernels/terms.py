@@ -43,16 +43,16 @@ def pixel_terms(
     values: torch.Tensor,
     x: torch.Tensor,
     gain: torch.Tensor,
-    summed: Callable[[torch.Tensor], torch.Tensor],
-    given: torch.Tensor,
+    mask_product: Callable[[torch.Tensor], torch.Tensor],
+    summands: torch.Tensor,
 ) -> Terms:
-    """One logit per location; ``summed`` maps squared differences (m, D) to (m, L).
+    """One logit per location; ``mask_product`` maps squared differences (m, D) to (m, L).
 
-    ``given`` (m, V) are the images' values in the weighted sums.
+    ``summands`` (m, V) are the images' values in the weighted sums.
     """
     for q in range(len(x)):
-        logits = -gain[q] * summed((values - x[q]).square())
-        yield slice(q, q + 1), slice(None), logits[None], given
+        logits = -gain[q] * mask_product((values - x[q]).square())
+        yield slice(q, q + 1), slice(None), logits[None], summands
 
 
 def patch_terms(

@@ -25,7 +25,7 @@ TIMESTEPS = 1000
 # Timesteps this near an integer are rounded to it: schedulers hold alphas in float32.
 STEP_TOLERANCE = 0.01
 # Smaller alphas are zeros with a rounding error.
-LEAST_ALPHA = 1e-9
+MIN_ALPHA = 1e-9
 # Rounding error of the last level, in log sigma.
 LOG_TOLERANCE = 1e-3
 
@@ -53,7 +53,7 @@ class Steps:
     def __init__(self, alphas: torch.Tensor) -> None:
         a = alphas.detach().to("cpu", torch.float64)
         falling = a.ndim == 1 and bool((a >= 0).all()) and bool((a.diff() < 0).all())
-        a = a[a > LEAST_ALPHA]
+        a = a[a > MIN_ALPHA]
         if not falling or len(a) < 2 or not bool(a[0] < 1):
             raise ArgumentError("schedule: expected cumulative alphas (T,) that fall from 1 to 0")
         self.sigmas = ((1 - a) / a).sqrt()

@@ -65,7 +65,7 @@ def check_state_dict(state: Any, path: Path) -> dict[str, torch.Tensor]:
     return dict(state)
 
 
-def fill(
+def build_network(
     make: Callable[[], nn.Module],
     tensors: Mapping[str, torch.Tensor],
     path: Path,

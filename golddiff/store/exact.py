@@ -27,7 +27,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.closed_form import main_directions
 from golddiff.store.images import ImageStore
 from golddiff.store.posterior_draw import PosteriorDraw, TopImages
-from golddiff.store.posteriors import for_one_level, over
+from golddiff.store.posteriors import for_one_level, with_images
 from golddiff.support import AnySupport, Support, TiledSupport, per_query, tile_of_each
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
@@ -47,7 +47,7 @@ class PosteriorPass:
         estimator: weighs the images.
         mode: FIRST computes the posterior's own sums, VARIANCE the variance (V), and PULL the
             gradient of mean . cotangent as the (D + 3) sums of
-            :meth:`golddiff.estimators.optimal.Optimal.pulled`.
+            :meth:`golddiff.estimators.optimal.Optimal.mean_pullback`.
         cache: (b, N) logits, written by the first pass and read by later ones in this process;
             None recomputes them.
     """
@@ -86,7 +86,7 @@ class PosteriorPass:
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
         """The sums over the images of ``part`` for queries (b, D + 2 V + L + 1)."""
         if self.mode == FIRST and self._cache is not None:
-            estimator, query = over(self.ready(sigma), self.images), x[:, : self.images.d]
+            estimator, query = with_images(self.ready(sigma), self.images), x[:, : self.images.d]
             posterior, logits = estimator.weigh_with_logits(query.astype(np.float32), sigma, part)
             self._cache[_numbers(x), part.rows] = logits
             return posterior  # type: ignore[no-any-return]
@@ -104,16 +104,16 @@ class PosteriorPass:
         return total
 
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
-        estimator, d, v = over(self.ready(sigma), self.images), self.images.d, self._v
+        estimator, d, v = with_images(self.ready(sigma), self.images), self.images.d, self._v
         packed = torch.from_numpy(np.asarray(x, np.float64))
         ends = [d, d + v, d + 2 * v, x.shape[1] - 1]
         query, mean, cotangent, log_total, _ = packed.tensor_split(ends, dim=1)
         logits = None if self._cache is None else self._cache[_numbers(x), part.rows]
         known = FirstPass(mean, log_total, logits)
         if self._native and self.mode == VARIANCE:
-            return _additive(estimator.squares(query.numpy(), sigma, part, known))
+            return _additive(estimator.weighted_squares(query.numpy(), sigma, part, known))
         if self._native:
-            pulled = estimator.pulled(query.numpy(), sigma, part, known, cotangent.numpy())
+            pulled = estimator.mean_pullback(query.numpy(), sigma, part, known, cotangent.numpy())
             return _additive(pulled)
         gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64, device="cpu")
         if self.mode != PULL:

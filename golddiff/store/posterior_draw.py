@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from golddiff.noise import hash_bits
-from golddiff.store.posteriors import for_one_level, over, whole
+from golddiff.store.posteriors import as_support, for_one_level, with_images
 from golddiff.support import AnySupport, Support, grouped
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import map_ordered
@@ -52,12 +52,12 @@ class PosteriorDraw:
 
     def answer_shard(self, images: Any, x: F32, within: Sequence[AnySupport]) -> TopImages:
         """See :class:`golddiff.store.training_set.Question`."""
-        estimator, shape = over(self._estimator, images), (len(x), self._n)
+        estimator, shape = with_images(self._estimator, images), (len(x), self._n)
         best = TopImages(np.full(shape, -np.inf), np.full(shape, np.iinfo(np.int64).max))
         tasks = [
             (queries, part)
             for support, queries in grouped(within)
-            for part in whole(support).split(IMAGES_AT_ONCE)
+            for part in as_support(support).split(IMAGES_AT_ONCE)
         ]
 
         def highest_of(task: tuple[list[int], Support]) -> TopImages:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from golddiff.noise import bits, precision
+from golddiff.noise import precision, seed_of_sigma
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
@@ -33,11 +33,11 @@ from golddiff.supports import rule
 from golddiff.supports.certificate import certify
 from golddiff.supports.enlarging import DrawnImages, NearestImages
 from golddiff.supports.index.blocks import SIDE
-from golddiff.supports.index.distances import KeptBlocks, KeptNumbers, TileBlocks
+from golddiff.supports.index.distances import IndexedBlocks, IndexedNumbers, TileBlocks
 from golddiff.supports.index.drawing import groups
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch
-from golddiff.supports.index.search_parts import Search, SearchInParts
+from golddiff.supports.index.search_parts import Search, ShardedSearch
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
@@ -228,9 +228,9 @@ class FittedSchedule:
             if not self.indexed:
                 metric = TileBlocks.of(estimator.store.shape, relevance, side)
             elif estimator.one_logit:
-                metric = KeptNumbers(self.index)
+                metric = IndexedNumbers(self.index)
             else:
-                metric = KeptBlocks.of(self.index, relevance, side)
+                metric = IndexedBlocks.of(self.index, relevance, side)
             self._comparisons[sigma] = metric, width < rule.WIDE_MASKS
         return self._comparisons[sigma]
 
@@ -266,7 +266,7 @@ class _LevelSearch:
         self._gain = precision(sigma)
         self._everything = self._estimator.store.everything(label)
         self._prior = label if isinstance(label, LogWeights) else None
-        self._seeds = (seed, bits(sigma), stream_of(label))
+        self._seeds = (seed, seed_of_sigma(sigma), stream_of(label))
 
     def weighed(self, x: F32) -> dict[int, QueryResult]:
         """The results of queries (b, D) by index, without those that need all images."""
@@ -301,7 +301,7 @@ class _LevelSearch:
                 search = NeighborSearch(store, metric, batch, within.rows, self._gain, offsets)
             else:
                 assert isinstance(within, RuleSupport)
-                search = SearchInParts(store, metric, batch, within, self._gain)
+                search = ShardedSearch(store, metric, batch, within, self._gain)
             yield from map_ordered(partial(self._from_draws, batch, search), range(len(batch)))
 
     def _from_draws(self, x: F32, search: Search, query: int) -> _Outcome:

@@ -12,7 +12,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import STEPS, at_least, split_names
 from golddiff_lab.peers import PEERS, recognise
 
-MOST_NOISE = 1e6  # largest noise level, far below where float32 squares lose meaning
+MAX_NOISE = 1e6  # largest noise level, far below where float32 squares lose meaning
 OF_PEERS = ("mask_threshold", "variant", "k_min", "k_max", "patch_size", "boundary")
 
 
@@ -72,9 +72,9 @@ class StepJob:
                 f"queries_from: got {self.queries_from!r}, expected trajectory or noised"
             )
         for level in self.sigmas:
-            if not 0 < level <= MOST_NOISE:
+            if not 0 < level <= MAX_NOISE:
                 raise ArgumentError(
-                    f"levels: got {level}, expected numbers above 0, at most {MOST_NOISE:g}"
+                    f"levels: got {level}, expected numbers above 0, at most {MAX_NOISE:g}"
                 )
         check_methods(self.methods, self.settings, OF_PEERS if self.peer else ())
         names = self.named

@@ -51,7 +51,7 @@ class _Elsewhere:
 @functools.cache
 def masks() -> list[bytes]:
     """The kept masks of a noise level."""
-    kept_masks.FEWEST_VALUES = 1
+    kept_masks.MIN_VALUES = 1
     with tempfile.TemporaryDirectory() as place:
         store: Any = _Elsewhere(Path(place))
         kept_masks.tree_of(store, SIGMA, THRESHOLD)

@@ -15,7 +15,7 @@ from golddiff.kernels.block_squares import block_of_each
 from golddiff.support import Support, TiledSupport
 from golddiff.supports.certificate import certify
 from golddiff.supports.index.blocks import MIDDLE
-from golddiff.supports.index.distances import KeptBlocks, TileBlocks
+from golddiff.supports.index.distances import IndexedBlocks, TileBlocks
 from golddiff.supports.index.image_index import Index
 from golddiff.supports.index.search import NeighborSearch
 from golddiff_lab import reference as direct
@@ -178,7 +178,7 @@ def compared(rng: np.random.Generator, case: Case) -> Measured:
     k = int(rng.integers(1, store.n + 1))
     for name, metric, images, goals, weights in (
         ("pixels", TileBlocks.of(store.shape, relevance), case.images, x, pixels),
-        ("index", KeptBlocks.of(index, relevance), kept, index.blocks.project(x), blocks),
+        ("index", IndexedBlocks.of(index, relevance), kept, index.blocks.project(x), blocks),
     ):
         search = NeighborSearch(store, metric, x, store.rows_of(None))
         found = metric.distances(store, x, store.rows_of(None))

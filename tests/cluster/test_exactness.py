@@ -7,7 +7,7 @@ import torch
 import golddiff
 from golddiff.cluster import ShardedStore
 from golddiff.posterior import Posterior
-from golddiff.support import Support, TiledSupport, joined
+from golddiff.support import Support, TiledSupport, concatenated
 from tests.recorded import Recorded
 
 # Values of at most 1 are averaged, in float32 sums (2^-24 = 6e-8 a rounding) of at most 512 images;
@@ -253,7 +253,7 @@ class ByRow:
         return [Support(some[some % 3 == 0], some[some % 3 == 0] / total) for some in rows]
 
     def merge(self, answers, total):
-        return [joined(parts) for parts in zip(*answers, strict=True)]
+        return [concatenated(parts) for parts in zip(*answers, strict=True)]
 
 
 @pytest.mark.parametrize("side", [None, 4])

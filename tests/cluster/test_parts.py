@@ -34,7 +34,7 @@ def test_parts_of_a_described_support_are_the_whole(sizes, data):
     parts, place = [], 0
     for start, stop in itertools.pairwise(np.cumsum([0, *sizes]).tolist()):
         here = rows[(rows >= start) & (rows < stop)] - start
-        parts.append(replace(support, place=place).rows_in(here) + start)
+        parts.append(replace(support, offset=place).rows_in(here) + start)
         place += len(here)
     np.testing.assert_array_equal(np.concatenate(parts), expected)
     np.testing.assert_array_equal(support.rows_in(rows), expected)

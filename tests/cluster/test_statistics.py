@@ -27,7 +27,7 @@ def test_a_factor_is_of_the_images_that_a_single_stores_is_of(two, digits, tmp_p
     assert np.abs(other - whole).max() > 1e-4
     assert golddiff.Wiener(two)(two.images([0]), 1.0).isfinite().all()
     two.factors._computed.clear()
-    assert two.factors.is_kept()
+    assert two.factors.is_saved()
     assert two.factors.images == 300
     assert two.factors._computed == {}  # a gigabyte and more at 64 x 64, not read for this
     assert two.factor().images == 300

@@ -55,7 +55,7 @@ def test_bytes_a_step_follow_the_formula(store, method, variant):
     expected = STEPS * partials(store.d, locations) + golden + asked * B * 4 * store.d
     moved = traffic.sent + traffic.received
     assert moved == pytest.approx(expected + ENVELOPE * traffic.calls, rel=0.1)
-    assert traffic.given == 0
+    assert traffic.sent_once == 0
 
 
 def test_a_full_scan_does_not_move_more_for_more_images(coloured, halves):

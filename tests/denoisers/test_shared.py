@@ -176,7 +176,7 @@ def test_averaged_masks_of_large_images_come_from_few_and_leave_the_factor_alone
     make_store, smooth_images, monkeypatch
 ):
     monkeypatch.setattr("golddiff.store.factors.LARGE", 100)
-    monkeypatch.setattr("golddiff.store.factors.FEW", 40)
+    monkeypatch.setattr("golddiff.store.factors.SAMPLE_SIZE", 40)
     store = make_store(smooth_images(90, (3, 8, 8)))
     averaged = store.factors.averaged()
     assert averaged.images == 40

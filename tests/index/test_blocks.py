@@ -46,7 +46,7 @@ def test_all_blocks_together_are_an_orthonormal_projection(shape):
 def test_what_is_kept_of_the_sample_is_within_half_a_step(shape):
     sample = np.random.default_rng(1).uniform(-1, 1, (50, math.prod(shape))).astype(np.float32)
     fit = blocks.fitted(shape, sample)
-    kept, lengths = fit.kept(sample)
+    kept, lengths = fit.compress(sample)
     back = (kept.astype(np.float64) - blocks.MIDDLE) * fit.unit
     rows, values = direct(shape, fit), sample.astype(np.float64)
     exact = values @ rows.T
@@ -67,7 +67,7 @@ def test_they_are_the_directions_with_the_largest_squares():
 
 def test_images_that_are_all_nothing_are_seen_as_nothing():
     fit = blocks.fitted((1, 8, 8), np.zeros((3, 64), np.float32))
-    kept, lengths = fit.kept(np.zeros((3, 64), np.float32))
+    kept, lengths = fit.compress(np.zeros((3, 64), np.float32))
     assert (kept == blocks.MIDDLE).all()
     assert not lengths.any()
     assert fit.unit > 0

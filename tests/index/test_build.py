@@ -20,7 +20,7 @@ from golddiff.system.errors import StoreError
 
 
 def test_what_is_kept_is_what_blocks_see_of_every_image(indexed):
-    kept, lengths = indexed.blocks.kept(indexed.store.values(np.arange(indexed.store.n)))
+    kept, lengths = indexed.blocks.compress(indexed.store.values(np.arange(indexed.store.n)))
     # A product of more images at once may round a number that lies between two the other way.
     assert np.abs(indexed.numbers.astype(int) - kept).max() <= 1
     assert (indexed.numbers != kept).mean() < 1e-4

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.mask_tiles import cut, mean_mask
+from golddiff.kernels.mask_tiles import mean_mask, tile_trees
 from golddiff.kernels.mask_tree import mask_tree
 from golddiff.kernels.pca_cpu import Sums, add_resident, masked_posterior
 from golddiff.kernels.stored import Stored
@@ -34,7 +34,7 @@ def test_tiles_over_one_support_are_the_whole_posterior(shape, side, density, se
     given_ = (Stored(flat, 1 / 127.5, -1.0), Support(rows), x, 1.5)
     whole = masked_posterior(*given_, tree)
     sums = Sums.empty(2, d)
-    for tile in cut(tree, shape, side):
+    for tile in tile_trees(tree, shape, side):
         add_resident(*given_, tile, sums)
     assert np.abs(sums.posterior().mean() - whole.mean()).max() < 1e-5
 
@@ -47,7 +47,7 @@ def test_tiles_hold_each_output_once_and_their_masks_average_as_the_mask_does(
     d = len(mask)
     tree = mask_tree(mask, shape)
     tiles = tile_of_each(shape, side)
-    trees = cut(tree, shape, side)
+    trees = tile_trees(tree, shape, side)
     assert len(trees) == tile_count(shape, side)
     for number, tile in enumerate(trees):
         outputs = np.flatnonzero(tiles == number)

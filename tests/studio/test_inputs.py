@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from golddiff.sources.picture import MAX_BYTES, fitted, read_picture
+from golddiff.sources.picture import MAX_BYTES, fit_to_shape, read_picture
 from golddiff.studio.inputs import SIDE, drawn
 from golddiff.system.errors import ArgumentError
 
@@ -21,14 +21,14 @@ def saved(tmp_path, image, name="image.png"):
 def test_an_upload_is_scaled_and_cropped_to_the_store(tmp_path, make_store):
     store = make_store(torch.zeros(3, 3, 8, 6, dtype=torch.uint8))
     wide = Image.new("RGB", (400, 80), (255, 0, 0))
-    made = fitted(read_picture("upload", saved(tmp_path, wide)), store.shape)
+    made = fit_to_shape(read_picture("upload", saved(tmp_path, wide)), store.shape)
     assert made.shape == store.shape
     assert torch.allclose(made, torch.tensor([1.0, -1, -1])[:, None, None].expand(3, 8, 6))
 
 
 def test_colours_become_grey_for_a_grey_store(tmp_path, make_store):
     store = make_store(torch.zeros(3, 1, 4, 4, dtype=torch.uint8))
-    made = fitted(
+    made = fit_to_shape(
         read_picture("upload", saved(tmp_path, Image.new("RGB", (20, 20), "white"))), store.shape
     )
     assert torch.equal(made, torch.ones(1, 4, 4))
@@ -125,4 +125,4 @@ def test_a_program_of_another_kind_is_no_drawing():
 def test_latents_cannot_be_started_from_an_image(make_store):
     store = make_store(torch.zeros(3, 4, 4, 4))
     with pytest.raises(ArgumentError, match="latents of 4 channels"):
-        fitted(Image.new("RGB", (8, 8)), store.shape)
+        fit_to_shape(Image.new("RGB", (8, 8)), store.shape)

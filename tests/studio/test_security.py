@@ -9,8 +9,8 @@ pytest.importorskip("gradio")
 
 from golddiff.studio import security
 from golddiff.studio.library import Library
-from golddiff.studio.security import MOST_BYTES, POSTS, UPLOAD, OnlyThisPage, trim
-from golddiff.studio.server import MOST_PAGES, make_app
+from golddiff.studio.security import MAX_BYTES, POSTS, UPLOAD, OnlyThisPage, trim
+from golddiff.studio.server import MAX_PAGES, make_app
 
 HOST = {"host": "127.0.0.1:7860"}
 JOIN = "/gradio_api/queue/join"
@@ -114,8 +114,8 @@ def test_uploads_on_their_way_have_a_limit_together(tmp_path):
         statuses.append(await status_of(guard, "POST", UPLOAD, length))
 
     asyncio.run(all_at_once())
-    assert statuses[:9].count(200) == MOST_BYTES // POSTS[UPLOAD]
-    assert statuses[:9].count(503) == 9 - MOST_BYTES // POSTS[UPLOAD]
+    assert statuses[:9].count(200) == MAX_BYTES // POSTS[UPLOAD]
+    assert statuses[:9].count(503) == 9 - MAX_BYTES // POSTS[UPLOAD]
     assert statuses[9] == 200
 
 
@@ -128,10 +128,10 @@ def test_old_files_make_room_for_new_ones(tmp_path, ask, monkeypatch):
     trim(tmp_path, 450)
     left = sorted(path.parent.name for path in tmp_path.rglob("*.png"))
     assert left == ["folder2", "folder3", "folder4", "folder5"]
-    monkeypatch.setattr(security, "MOST_BYTES", 310)
+    monkeypatch.setattr(security, "MAX_BYTES", 310)
     assert ask("POST", JOIN, SMALL) == 200  # a run, whose pictures need room too
     assert len(list(tmp_path.rglob("*.png"))) == 3
-    monkeypatch.setattr(security, "MOST_BYTES", 160)
+    monkeypatch.setattr(security, "MAX_BYTES", 160)
     assert ask("POST", UPLOAD, SMALL) == 200
     assert [path.parent.name for path in tmp_path.rglob("*.png")] == ["folder5"]
 
@@ -171,6 +171,6 @@ def test_a_run_s_files_lie_where_gradio_deletes_old_ones(app):
 
 def test_runs_of_pages_that_were_left_are_given_up(app):
     sessions = app.routes[-1].app.state_holder
-    for page in range(2 * MOST_PAGES):
+    for page in range(2 * MAX_PAGES):
         assert sessions[str(page)]
-    assert list(sessions.session_data) == [str(page) for page in range(MOST_PAGES, 2 * MOST_PAGES)]
+    assert list(sessions.session_data) == [str(page) for page in range(MAX_PAGES, 2 * MAX_PAGES)]

@@ -18,7 +18,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.pictures import to_pixels
 
-MOST_CARDS = 64
+MAX_CARDS = 64
 
 
 def write_novelty_report(
@@ -43,7 +43,7 @@ def write_novelty_report(
         raise ArgumentError(
             f"images: got points of shape {store.shape}, a report shows images (C, H, W)"
         )
-    order = torch.argsort(found.novelty, stable=True)[:MOST_CARDS]
+    order = torch.argsort(found.novelty, stable=True)[:MAX_CARDS]
     drawn = to_pixels(images[order])
     nearest = to_pixels(store.images(found.nearest[order].numpy()))
     cards = []
@@ -56,7 +56,7 @@ def write_novelty_report(
         )
         cards.append(f'<article><div class="main">{"".join(figures)}</div></article>')
     copies = int(found.copies.sum())
-    which = "" if len(images) <= MOST_CARDS else f"The {MOST_CARDS} with the lowest novelty. "
+    which = "" if len(images) <= MAX_CARDS else f"The {MAX_CARDS} with the lowest novelty. "
     write_page(
         target,
         "How new these pictures are",
