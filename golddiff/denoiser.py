@@ -245,7 +245,7 @@ class Estimator(Denoiser):
             cache for each sigma; larger batches are split to fit. Default 1e9.
 
     Attributes:
-        images: the part of the training set on this machine.
+        images: the images on this machine: the training set, or one shard of it.
         sums: V, the number of values that an image contributes: D, or more with ``joining``.
         joining: maps means (b, V) to outputs (b, D), as :mod:`golddiff.estimators.seamless` does;
             None if the means are the outputs.

@@ -127,7 +127,7 @@ class TiledSupport:
         """The rows that at least one tile weighs, ascending."""
         return np.unique(np.concatenate([tile.rows for tile in self.tiles]))
 
-    def of_tile(self, tile: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_weights_of(self, tile: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Log importance weights of the given rows in a tile; ``ABSENT`` if it lacks a row."""
         support = self.tiles[tile]
         weights = np.full(len(rows), ABSENT)

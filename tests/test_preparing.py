@@ -78,7 +78,7 @@ def test_a_class_without_images_is_named(store):
 def test_the_step_of_a_plain_scan_is_over_few_images(store, monkeypatch):
     optimal, seen = golddiff.Optimal(store), []
     over = optimal.denoise_over
-    monkeypatch.setattr("golddiff.cli.first_use.TRIED", 20)
+    monkeypatch.setattr("golddiff.cli.first_use.WARM_UP_IMAGES", 20)
     monkeypatch.setattr(
         optimal,
         "denoise_over",

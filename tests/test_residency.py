@@ -242,13 +242,13 @@ class TestFactorOfSome:
         """It was that of the file: masks made of one factor were kept as if of the other."""
         store = ImageStore.build(smooth_images(300, (1, 6, 6)), tmp_path / "store")
         other = ImageStore.open(store.path)
-        before = store.factors.mark()
+        before = store.factors.identifier()
         assert store.factors._computed == {}  # mark() computes no factor
         store.factor()
         other.factors.estimate(100, seed=3)
-        assert store.factors.mark() == before
-        assert other.factors.mark() != before
-        assert ImageStore.open(store.path).factors.mark() == other.factors.mark()
+        assert store.factors.identifier() == before
+        assert other.factors.identifier() != before
+        assert ImageStore.open(store.path).factors.identifier() == other.factors.identifier()
 
     @pytest.mark.parametrize("estimated", [None, 20])
     def test_of_how_many_images_it_is_takes_no_factor(self, tmp_path, smooth_images, estimated):

@@ -38,7 +38,7 @@ class _RestoreOptions:
         "Fill this rectangle: left, top, width, height in pixels.", None, metavar="X,Y,W,H"
     )
     mask: Path | None = option("Fill the white area of this mask, of the picture's size.", None)
-    upscale: int | None = option("Enlarge the picture by this factor.", None, min=2, max=8)
+    upscale: int | None = option("Upscale by this factor, to the training images' size.", None, min=2, max=8)
     colours: bool = option("Colour a grey picture.", False)
     deblur: float | None = option(
         "Remove a Gaussian blur of this standard deviation, in pixels of the result.",
@@ -175,14 +175,14 @@ def _write(
 
 def _report(job: _RestoreOptions, samples: Samples, n_training: int) -> dict[str, Any]:
     """Print the restorations' spread and novelty, and return both for JSON."""
-    from golddiff.estimators.measurement import ALIKE
+    from golddiff.estimators.measurement import MIN_SPREAD
 
     spread = samples.images.std(dim=0, correction=0)
     most = float(spread.max())
     if job.n > 1:
         say(
             f"the restorations are alike: too few of {n_training:,} images fit what is known"
-            if most < ALIKE
+            if most < MIN_SPREAD
             else f"the restorations differ by up to {most:.2f} (white to black is 2)"
         )
     novelty = samples.novelty if n_training > 1 else None

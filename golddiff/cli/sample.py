@@ -162,13 +162,9 @@ class SampleRun:
             "shards": store.paths,
             "share": self.samples.share,
             "missing": store.pool.missing,
-            "bytes": {
-                "sent": traffic.sent,
-                "received": traffic.received,
-                "once": traffic.sent_once,
-            },
+            "bytes": dict(sent=traffic.sent, received=traffic.received, once=traffic.sent_once),
             "rounds": traffic.rounds,
-        }  # fmt: skip
+        }
 
 
 def _novelty_figures(samples: Samples) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def expand_all(store: ImageStore, parts: Sequence[AnySupport]) -> list[AnySuppor
 
 
 def expand(store: ImageStore, part: AnySupport) -> AnySupport:
-    """List a support in rows of the shard; empty for a class that the shard lacks."""
+    """Expand a support into rows of the shard; empty for a class that the shard lacks."""
     if not isinstance(part, RuleSupport):
         return part
     present = part.label is None or part.label in store.class_counts

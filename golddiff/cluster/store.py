@@ -213,28 +213,28 @@ class ShardedStore(TrainingSet):
         """
         width = self.d if onto is None else onto.columns.shape[1]
         out = np.empty((len(rows), width), np.float32)
-        for places, values in self._from_owners("values", rows, onto):
-            out[places] = values
+        for positions, values in self._from_owners("values", rows, onto):
+            out[positions] = values
         return out
 
     def names_of(self, rows: Sequence[int] | I64) -> list[str] | None:
         """File names of images, fetched; None if any image has none."""
         names = np.empty(len(rows), object)
-        for places, files in self._from_owners("names_of", np.asarray(rows)):
-            names[places] = files  # None if the shard has no file names
+        for positions, files in self._from_owners("names_of", np.asarray(rows)):
+            names[positions] = files  # None if the shard has no file names
         return None if None in names else names.tolist()
 
     def _from_owners(self, method: str, rows: I64, *more: Any) -> Iterator[tuple[I64, Any]]:
         """Ask each shard that holds some of the rows; yields (indices into ``rows``, answer)."""
         starts = np.array(self.borders.first_rows)
         owner = np.searchsorted(starts, rows, side="right") - 1
-        places = {int(shard): np.flatnonzero(owner == shard) for shard in np.unique(owner)}
+        owned = {int(shard): np.flatnonzero(owner == shard) for shard in np.unique(owner)}
         answers = self.pool.ask(
-            method, lambda shard: (rows[places[shard]] - starts[shard], *more), shards=list(places)
+            method, lambda shard: (rows[owned[shard]] - starts[shard], *more), shards=list(owned)
         )
         for shard, answer in answers:
-            yield places.pop(shard), answer
-        for shard in places:
+            yield owned.pop(shard), answer
+        for shard in owned:
             raise ClusterError(f"cluster: shard {self.paths[shard]} is missing")
 
     def _make_factor(

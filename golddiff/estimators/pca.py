@@ -195,7 +195,7 @@ class PCA(Estimator):
             mask = torch.from_numpy(dense_mask(masks.tree, self.images.d))
             return mask.to(store.device).float()
 
-        return partial(masked, gain=precision(sigma), mask=store.keep(masks, device_mask))
+        return partial(masked, gain=precision(sigma), mask=store.cached(masks, device_mask))
 
     def denoise_over(
         self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
@@ -252,7 +252,7 @@ class PCA(Estimator):
         def task(part: Support) -> Contribution:
             logits = logits_of(part.rows)
             if isinstance(support, TiledSupport) and tiles is not None:
-                weights = [support.of_tile(t, part.rows) for t in range(len(support.tiles))]
+                weights = [support.log_weights_of(t, part.rows) for t in range(len(support.tiles))]
                 logits += np.stack(weights)[tiles]
             else:
                 logits += part.log_importance()
@@ -262,14 +262,13 @@ class PCA(Estimator):
             return Contribution(part.rows, logits, self.summands(values, pixel))
 
         size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
-        images_used = (
-            Support(support.rows) if isinstance(support, TiledSupport) else as_support(support)
-        )
-        yield from map_ordered(task, images_used.split(size))
+        listed = Support(support.rows) if isinstance(support, TiledSupport) else as_support(support)
+        yield from map_ordered(task, listed.split(size))
 
     def summands(self, values: NDArray[Any], pixel: int | None = None) -> NDArray[Any]:
         """The values (k, V) that are weighted and summed for images (k, D); at one pixel (k, C)."""
-        return values if self.joining is None or pixel is not None else self.joining.given(values)
+        unchanged = self.joining is None or pixel is not None
+        return values if unchanged else self.joining.summands(values)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Blocks of images and posteriors in flight; with ``share``, parts of images and masks."""

@@ -76,11 +76,11 @@ class PatchComposite(Estimator):
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """:meth:`weigh` in torch."""
         patches: PatchSet = self.ready(sigma)
-        masks = store.keep(
+        masks = store.cached(
             patches, lambda: torch.from_numpy(patches.masks).to(store.device, torch.float32)
         )
-        places = torch.from_numpy(patches.places).to(store.device)
-        return partial(patch_sets, gain=precision(sigma), masks=masks, places=places)
+        pixels = torch.from_numpy(patches.padded_pixels).to(store.device)
+        return partial(patch_sets, gain=precision(sigma), masks=masks, padded_pixels=pixels)
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None

@@ -24,7 +24,7 @@ from golddiff.system.numbers import F32, F64, I64
 WIDTH = 32  # integers multiplied at a time
 MIDDLE = 128  # the stored byte that represents 0
 IMAGES, QUERIES = 2, 4  # images and queries of a pass, whose sums fit in registers
-STRETCH = 2**16  # squares of bytes whose sum fits in 32 bits
+STRETCH = 2**16  # number of squared bytes whose sum fits in 32 bits
 IMAGES_AT_ONCE = 64  # images that stay in a cache while all queries are compared
 
 _INT16, _INT32 = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (16, 32))
@@ -46,8 +46,8 @@ class _SumsModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _nothing(typingctx: Any) -> Any:
-    """Zero sums."""
+def _zero_sums(typingctx: Any) -> Any:
+    """Sums of 0."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return ir.Constant(_SUMS, [0] * (WIDTH // 2))
@@ -62,8 +62,8 @@ def _add_products(typingctx: Any, sums: Any, a: Any, i: Any, b: Any, j: Any) -> 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def wide(array: int) -> Any:
             data = context.make_array(signature.args[array])(context, builder, args[array]).data
-            place = builder.bitcast(builder.gep(data, [args[array + 1]]), _INT16.as_pointer())
-            return builder.sext(builder.load(place, align=2), _INT32)
+            pointer = builder.bitcast(builder.gep(data, [args[array + 1]]), _INT16.as_pointer())
+            return builder.sext(builder.load(pointer, align=2), _INT32)
 
         def every_other(first: int) -> Any:
             order = ir.Constant(_SUMS, list(range(first, WIDTH, 2)))
@@ -123,7 +123,7 @@ def _distances(flat, rows, whole, norm, cross, unit, out, begin):  # type: ignor
                 image[k] = np.int16(flat[row, k]) - np.int16(MIDDLE)
             squares[i] = 0.0
             for start in range(0, width, STRETCH):
-                c = _nothing()
+                c = _zero_sums()
                 for k in range(start, min(start + STRETCH, width), WIDTH):
                     c = _add_products(c, image, k, image, k)
                 squares[i] += _total(c)
@@ -132,7 +132,7 @@ def _distances(flat, rows, whole, norm, cross, unit, out, begin):  # type: ignor
             for query in range(0, len(whole), QUERIES):
                 o, p = query * width, (query + 1) * width
                 q, r = (query + 2) * width, (query + 3) * width
-                c = d = e = f = g = h = s = t = _nothing()
+                c = d = e = f = g = h = s = t = _zero_sums()
                 for k in range(0, width, WIDTH):
                     m, n = at + k, after + k
                     c, d = _add_products(c, a, m, b, o + k), _add_products(d, a, m, b, p + k)

@@ -19,8 +19,8 @@ from golddiff.posterior import Posterior
 from golddiff.support import AnySupport
 from golddiff.system.numbers import F32, F64, I64
 
-# Share of an estimator's memory limit for terms kept between the two passes; beyond it, the second
-# pass recomputes them.
+# Share of an estimator's memory limit for caching terms between the two passes; beyond it, the
+# second pass recomputes them.
 CACHE_SHARE = 0.25
 
 
@@ -155,8 +155,8 @@ class Weights:
         self._parts: Callable[[], Iterator[Contribution]] = partial(
             estimator.store.contributions, estimator, x, sigma, support, self.top, pixel
         )
-        self._kept: list[Contribution] | None = []
-        kept_bytes, limit = 0, CACHE_SHARE * estimator.memory_limit
+        self._cached: list[Contribution] | None = []
+        cached_bytes, limit = 0, CACHE_SHARE * estimator.memory_limit
         sums: Posterior | None = None
         ranking: Ranking | None = None
         for part in self._parts():
@@ -167,11 +167,11 @@ class Weights:
                 if part.best is None
                 else ranking.merge(part.best)
             )
-            kept_bytes += part.nbytes
-            if kept_bytes > limit:
-                self._kept = None
-            elif self._kept is not None:
-                self._kept.append(part)
+            cached_bytes += part.nbytes
+            if cached_bytes > limit:
+                self._cached = None
+            elif self._cached is not None:
+                self._cached.append(part)
         assert sums is not None
         assert ranking is not None  # a support has at least one image
         self._highest, self._total = sums.log_max[0, :, None], sums.total[0, :, None]
@@ -180,7 +180,7 @@ class Weights:
 
     def __iter__(self) -> Iterator[tuple[Contribution, F64]]:
         """Yield each part with its weights (L, k), which sum to 1 per location over all parts."""
-        for part in self._parts() if self._kept is None else self._kept:
+        for part in self._parts() if self._cached is None else self._cached:
             yield part, self._weights(part.logits)
 
     def ranked(self) -> Ranking:

@@ -68,10 +68,10 @@ def _leaves_below(tree: MaskTree) -> I64:
 
 def _nodes_above(level: I64, top: int) -> I64:
     """The last preceding node of each level above ``top``, for every node: (top, nodes)."""
-    place = np.arange(len(level))
+    position = np.arange(len(level))
     above = np.empty((top, len(level)), np.int64)
     for upper in range(top):
-        above[upper] = np.maximum.accumulate(np.where(level == upper, place, 0))
+        above[upper] = np.maximum.accumulate(np.where(level == upper, position, 0))
     return above
 
 

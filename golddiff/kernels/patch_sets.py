@@ -65,7 +65,7 @@ class PatchSet:
         return (np.arange(len(self.pixels)) - self.stops[patch]) * len(self.masks) + patch
 
     @cached_property
-    def places(self) -> I64:
+    def padded_pixels(self) -> I64:
         """(width, K) the pixels of each patch, padded with -1."""
         padded = np.full(self.width * len(self.masks), -1)
         padded[self.entries] = self.pixels
@@ -112,12 +112,12 @@ def _patch_means(  # type: ignore[no-untyped-def]
                 b = b * gains + load(prior, LANES)
                 c = c * gains + load(prior, 2 * LANES)
                 e = e * gains + load(prior, 3 * LANES)
-                ahead = larger(larger(a, b), larger(c, e))
+                highest = larger(larger(a, b), larger(c, e))
                 top = log_max[q, k]
-                if not any_above(ahead, top - NEGLIGIBLE):
+                if not any_above(highest, top - NEGLIGIBLE):
                     continue
-                if any_above(ahead, top):
-                    best = largest(ahead)
+                if any_above(highest, top):
+                    best = largest(highest)
                     shrink = np.exp(np.float64(top) - np.float64(best))
                     total[q, k] *= shrink
                     weighted[q, k] *= shrink

@@ -2,8 +2,8 @@
 
 :mod:`golddiff.store.exact` computes variances and derivatives from them. A term is
 
-    (query, places, logits, values): the query (a slice of length 1), the images' indices (m,),
-    logits (1, m, L) without log weights, and values (m, V), V a multiple of L.
+    (query, images, logits, values): the query (a slice of length 1), the indices of the images
+    (m,), logits (1, m, L) without log weights, and values (m, V), V a multiple of L.
 
 Shared arguments: ``x`` (b, D) queries, ``gain`` (b, 1) 1 / (2 sigma^2), ``values`` (m, D) images.
 """

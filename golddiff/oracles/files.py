@@ -18,7 +18,7 @@ from golddiff.oracles.unet import TABLE, UNet, UNetConfig, sinusoids
 from golddiff.oracles.weights import (
     build_network,
     check_state_dict,
-    joined,
+    join_names,
     read_safetensors,
     regular_file,
 )
@@ -142,7 +142,7 @@ def infer_config(tensors: Mapping[str, torch.Tensor], path: Path) -> UNetConfig:
     head = shapes.get("head.weight", ())
     widths, halvings = _down_blocks(shapes)
     if len(head) != 4 or not widths or head[0] < 1 or any(w % head[0] for w in widths):
-        names = joined(sorted(tensors)) or "nothing"
+        names = join_names(sorted(tensors)) or "nothing"
         raise CheckpointError(f"{path} holds no attention-free DDPM U-Net; it has {names}")
     channels, image_channels = head[:2]
     levels, blocks = len(halvings) + 1, len(widths) // (len(halvings) + 1)

@@ -23,9 +23,9 @@ from golddiff.system.numbers import check_count
 
 @dataclass(frozen=True)
 class StoreProperties:
-    """Stands in for a denoiser's store: the two attributes that :func:`golddiff.sample` reads."""
+    """The two attributes of a denoiser's store that :func:`golddiff.sample` reads."""
 
-    shape: tuple[int, ...]  # of one image (C, H, W), or of any other array the network denoises
+    shape: tuple[int, ...]  # shape of one image (C, H, W), or of another array to denoise
     is_pixels: bool = True  # whether values lie in [-1, 1]
 
 

@@ -105,8 +105,8 @@ class DeviceStore:
             if candidates.log_weights is not None and metric.nat:
                 bonus = (metric.nat * candidates.log_weights).astype(np.float32)
                 distances = distances - self._sent(bonus)
-            places = lowest(distances, k).cpu().numpy()
-            for query, chosen in zip(queries, places, strict=True):
+            positions = lowest(distances, k).cpu().numpy()
+            for query, chosen in zip(queries, positions, strict=True):
                 supports[query] = candidates.at(chosen)
         return supports
 
@@ -117,7 +117,7 @@ class DeviceStore:
         stored = self._pixels[rows.to(self.device)].float()
         return stored * self.store.stored.scale + self.store.stored.offset
 
-    def keep(self, of: object, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def cached(self, of: object, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         """The tensor that ``make`` computes for the object ``of``, from an LRU cache."""
         if id(of) not in self._cache:
             tensor = make()
@@ -134,7 +134,7 @@ class DeviceStore:
         vectors = metric.of_images(self.store)
         if vectors is None:
             return self.values_on_device(torch.from_numpy(rows))
-        return self.keep(vectors, lambda: self._uploaded(vectors))[self._sent(rows)]
+        return self.cached(vectors, lambda: self._uploaded(vectors))[self._sent(rows)]
 
     def _uploaded(self, flat: NDArray[Any]) -> torch.Tensor:
         dtype = torch.from_numpy(np.empty(0, flat.dtype)).dtype

@@ -97,8 +97,8 @@ class PosteriorPass:
         tiles = tile_of_each(self.images.shape, support.side)
         total: Posterior | None = None
         for part in Support(support.rows).split(self.part_size):
-            weights = np.stack([support.of_tile(t, part.rows) for t in range(len(support.tiles))])
-            sums = self._sums(x, sigma, part, torch.from_numpy(weights[tiles].T))
+            weights = [support.log_weights_of(t, part.rows) for t in range(len(support.tiles))]
+            sums = self._sums(x, sigma, part, torch.from_numpy(np.stack(weights)[tiles].T))
             total = sums if total is None else total.merge(sums)
         assert total is not None
         return total
@@ -285,10 +285,10 @@ class ImagesPosterior:
         )
         return np.stack(values), np.stack(vectors)
 
-    def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
-        """Images (n, b, D) drawn by weight; ``seed`` and ``places`` fix the random numbers."""
+    def draw(self, n: int, seed: int, positions: Sequence[int]) -> F32:
+        """Images (n, b, D) drawn by weight; ``seed`` and ``positions`` fix the random numbers."""
         self._require_joint("draws")
-        question = PosteriorDraw(self.estimator, self.sigma, n, seed, tuple(places))
+        question = PosteriorDraw(self.estimator, self.sigma, n, seed, tuple(positions))
         drawn: TopImages = self.estimator.store.answer(question, self.x, self.supports)
         values: F32 = self.estimator.store.values(drawn.rows.T.ravel())
         return values.reshape(n, len(self.x), -1)

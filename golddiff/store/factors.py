@@ -50,7 +50,7 @@ class Factors:
 
     def averaged_identifier(self) -> str:
         """Identifier of :meth:`averaged`; constant for the sample, which is not computed here."""
-        return f"of {SAMPLE_SIZE}" if self.averaged_from_sample else self.mark()
+        return f"of {SAMPLE_SIZE}" if self.averaged_from_sample else self.identifier()
 
     @property
     def averaged_from_sample(self) -> bool:
@@ -76,7 +76,7 @@ class Factors:
         """Whether the factor of all images is saved."""
         return self._head() is not None
 
-    def mark(self) -> str:
+    def identifier(self) -> str:
         """Identifier of the factor of all images, which is computed if none is saved.
 
         The factor in use comes first: another process may have replaced the saved one.

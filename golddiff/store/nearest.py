@@ -126,10 +126,10 @@ class Nearest:
                     distances = distances - nat * candidates.log_weights
                 for query, of_query in zip(batch, distances, strict=True):
                     tiles = np.atleast_2d(of_query)
-                    places = [lowest(tile, k) for tile in tiles]
+                    positions = [lowest(tile, k) for tile in tiles]
                     answers[query] = Neighbors(
-                        [global_rows.at(place) for place in places],
-                        [tile[place] for tile, place in zip(tiles, places, strict=True)],
+                        [global_rows.at(nearest) for nearest in positions],
+                        [tile[nearest] for tile, nearest in zip(tiles, positions, strict=True)],
                     )
         return [answers[query] for query in range(len(x))]
 
@@ -143,7 +143,7 @@ def _merge(parts: Sequence[Neighbors], k: int) -> Neighbors:
     merged = Neighbors([], [])
     for tile in range(len(parts[0].tiles)):
         distances = np.concatenate([part.distances[tile] for part in parts])
-        places = lowest(distances, k)
-        merged.tiles.append(concatenated([part.tiles[tile] for part in parts]).at(places))
-        merged.distances.append(distances[places])
+        positions = lowest(distances, k)
+        merged.tiles.append(concatenated([part.tiles[tile] for part in parts]).at(positions))
+        merged.distances.append(distances[positions])
     return merged

@@ -35,7 +35,8 @@ def add_levels(
     """Add the encoder's blocks, then the decoder's, which has one more block per level.
 
     Args:
-        enc, dec: receive the blocks.
+        enc: receives the encoder's blocks.
+        dec: receives the decoder's blocks.
         sizes: side and channels of the images, and channels after the first convolution.
         widths: channels of each level.
         num_blocks: residual blocks per level of the encoder.
