@@ -38,7 +38,7 @@ class _RestoreOptions:
         "Fill this rectangle: left, top, width, height in pixels.", None, metavar="X,Y,W,H"
     )
     mask: Path | None = option("Fill the white area of this mask, of the picture's size.", None)
-    upscale: int | None = option("Upscale by this factor, to the training images' size.", None, min=2, max=8)
+    upscale: int | None = option("Upscale the picture by this factor.", None, min=2, max=8)
     colours: bool = option("Colour a grey picture.", False)
     deblur: float | None = option(
         "Remove a Gaussian blur of this standard deviation, in pixels of the result.",

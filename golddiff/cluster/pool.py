@@ -97,7 +97,7 @@ class Pool:
         if hashable not in self._references:
             while len(self._references) >= CACHE_SIZE:
                 self._references.popitem(last=False)
-            # cloudpickle also serializes classes of the user's script.
+            # cloudpickle also serialises classes of the user's script.
             packed = self.ray.cloudpickle.dumps(make())
             self.traffic.sent_once += len(packed)
             self._references[hashable] = key, self.ray.put(packed)

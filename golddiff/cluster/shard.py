@@ -144,12 +144,12 @@ class _Packer(pickle.Pickler):
 
 
 def pack(value: Any) -> bytes:
-    """Serialize plain data; an object that occurs twice is still one object when unpacked."""
+    """Serialise plain data; an object that occurs twice is still one object when unpacked."""
     out = io.BytesIO()
     _Packer(out, pickle.HIGHEST_PROTOCOL).dump(value)
     return out.getvalue()
 
 
 def unpack(packed: bytes) -> Any:
-    """Deserialize the output of :func:`pack`; the bytes must come from a trusted process."""
+    """Deserialise the output of :func:`pack`; the bytes must come from a trusted process."""
     return pickle.loads(packed)

@@ -40,7 +40,7 @@ UNAVAILABLE = ("flat", "norms", "proxies", "residency")
 
 
 class ShardedStore(TrainingSet):
-    """A training set whose images lie in shards, each held by a Ray actor.
+    """A training set in shards, each served by a Ray actor.
 
     Every denoiser and schedule of golddiff takes it in place of an :class:`golddiff.ImageStore`.
     Rows number the images of all shards, one shard after another. ``images`` and ``values`` fetch

@@ -1,4 +1,4 @@
-"""Masks saved with a training set, so that those of a noise level are computed once.
+"""Masks saved with a training set, so that each noise level's are computed only once.
 
 They are artifacts in the folder ``masks/``, one file per threshold and noise level, which records
 the covariance factor and the version of the mask code. A file holds only what the masks determine:

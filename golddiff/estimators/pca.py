@@ -210,7 +210,7 @@ class PCA(Estimator):
 
     def _batch_average(self, x: F32, sigma: float, support: Support) -> F32:
         """The plain average (b, D) of the posterior means over consecutive batches of images."""
-        batches = [_normalized(batch) for batch in support.split(self.batch_size)]
+        batches = [_normalised(batch) for batch in support.split(self.batch_size)]
         rounds = -(-len(batches) * BYTES_PER_VALUE * x.size // int(self.memory_limit))
         total = np.zeros(x.shape)
         for i in range(rounds):
@@ -240,7 +240,7 @@ class PCA(Estimator):
     ) -> Iterator[Contribution]:
         """The terms of one query (D,); each output (or pixel) is a location. See the base class.
 
-        With "wss", each batch's logits are normalized by their log-sum-exp, so that all batches
+        With "wss", each batch's logits are normalised by their log-sum-exp, so that all batches
         have equal weight, as in the average of their softmaxes.
         """
         images, tiles, masks = self.images, None, self.ready(sigma)
@@ -281,7 +281,7 @@ class PCA(Estimator):
         return block * torch.get_num_threads(), d * (36 * results_held() + 100)
 
 
-def _normalized(batch: Support) -> Support:
+def _normalised(batch: Support) -> Support:
     """The batch with its largest log weight at 0, so that no "wss" batch underflows float32."""
     weights = batch.log_weights
     return batch if weights is None else Support(batch.rows, weights - weights.max())

@@ -48,13 +48,13 @@ class MethodSettings:
         "for CIFAR-10."
     )
     boundary: str | None = _setting("Kamb: zeros (default), circular or none.")
-    variant: str | None = _setting("GoldDiff: schedule of the released code (released; default) or of the paper (text).")
+    variant: str | None = _setting("GoldDiff's schedule: released (default) or text (the paper).")
     k_min: int | float | None = _setting(
-        "GoldDiff: subset size at low noise, a count (100) or a fraction (0.05, 1/20); default 1/20."
+        "GoldDiff: subset size at low noise, a count (100) or fraction (0.05, 1/20); default 1/20."
     )
     k_max: int | float | None = _setting("GoldDiff: subset size at high noise; default 1/10.")
-    m_min: int | float | None = _setting("With --variant text: candidates at high noise; default 1/10.")
-    m_max: int | float | None = _setting("With --variant text: candidates at low noise; default 1/4.")
+    m_min: int | float | None = _setting("--variant text: candidates at high noise; default 1/10.")
+    m_max: int | float | None = _setting("--variant text: candidates at low noise; default 1/4.")
     tol: float | None = _setting("Adaptive methods: allowed RMSE to the full scan; default 0.02.")
     smoothing: float | None = _setting(
         "SCFDM: standard deviation of the smoothing noise, for pixels from -1 to 1; default 0.1."

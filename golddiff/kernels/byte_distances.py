@@ -70,7 +70,7 @@ def _add_products(typingctx: Any, sums: Any, a: Any, i: Any, b: Any, j: Any) -> 
             return builder.shuffle_vector(products, products, order)
 
         products = builder.mul(wide(1), wide(3))
-        # The compiler recognizes this pattern as one instruction.
+        # The compiler recognises this pattern as one instruction.
         return builder.add(args[0], builder.add(every_other(0), every_other(1)))
 
     return _sums_type(_sums_type, a, types.intp, b, types.intp), generate

@@ -124,7 +124,7 @@ def outputs_at(store: Any, pixel: int) -> I64:
 class Weights:
     """The weight of every image at every location, a part of the images at a time.
 
-    The constructor makes a first pass over the images to normalize the weights; iteration is the
+    The constructor makes a first pass over the images to normalise the weights; iteration is the
     second pass. Memory holds one part, or all terms if they fit in a quarter of the estimator's
     ``memory_limit``.
 
@@ -189,7 +189,7 @@ class Weights:
         return Ranking(self._weights(best.scores), best.rows, best.positions)
 
     def _weights(self, logits: F64) -> F64:
-        """Normalized weights (L, k); adding log(total) to a logit near 1e13 would round it off."""
+        """Normalised weights (L, k); adding log(total) to a logit near 1e13 would round it off."""
         weights: F64 = np.exp(logits - self._highest) / self._total
         return weights
 

@@ -19,7 +19,7 @@ from golddiff.kernels.stored import Stored
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import for_each
 
-# Sums may be reordered so that they vectorize; NaN and infinity keep their meaning.
+# Sums may be reordered so that they vectorise; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 ROWS_PER_TASK = 512
@@ -30,7 +30,7 @@ STRETCH = 256  # values of a row that are converted and summed in float32 at a t
 # Largest rounding error of a value stored * scale + offset with stored * scale <= 2: 2^-24 each
 # from the product and from scale, 2^-25 from the sum. Equal stored values have equal errors.
 VALUE_ERROR = 2.5 * 2.0**-24
-# An image is compared again in float64 if rounding its values may change its normalized weight by
+# An image is compared again in float64 if rounding its values may change its normalised weight by
 # more. Means over 512 digits or patches, sigma 0.002 to 80, were then within 5e-6 of float64's.
 WEIGHT_TOL = 1e-6
 # Logits this far below the best get weight 0: 10^9 of them are below float32's resolution.
@@ -128,7 +128,7 @@ def _weights(flat, rows, prior, x, gain, scale, offset, out, log_max):  # type: 
         # |d - d'| <= 2 VALUE_ERROR sum_n |x_n - x_in| <= 2 VALUE_ERROR sqrt(D d). For images within
         # 30 of the best logit, gain d = log weight - logit is at most heaviest - best + 30.
         rounding = 2 * VALUE_ERROR * np.sqrt(d * gain * (heaviest - best + 30))
-        # An image's true normalized weight is at most exp(4 rounding) times the computed one.
+        # An image's true normalised weight is at most exp(4 rounding) times the computed one.
         threshold = best + np.log(WEIGHT_TOL * total / (rounding + 1e-300)) - 4 * rounding
         largest, recomputed = -np.inf, False
         for j in range(k):

@@ -118,13 +118,13 @@ def find_parameterisation(choice: str | Parameterisation, sigma_data: float) -> 
     """The parameterisation of :class:`golddiff.Oracle`'s argument, a name or a function."""
     if choice == "edm":
         return x0_from_edm(sigma_data)
-    found = choice if callable(choice) else BY_NAME.get(choice) if isinstance(choice, str) else None
-    if found is None:
+    named = choice if callable(choice) else BY_NAME.get(choice) if isinstance(choice, str) else None
+    if named is None:
         raise ArgumentError(
             f"parameterisation: got {choice!r}, expected eps, v, x0, flow or edm, or a function of "
             "(x, sigma, output)"
         )
-    return found
+    return named
 
 
 def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> Schedule:

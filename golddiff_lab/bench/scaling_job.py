@@ -30,9 +30,7 @@ class ScalingJob:
     method: list[str] | None = option(
         f"Methods, repeated or comma-separated; default {', '.join(COMPARED)}.", None
     )
-    batch: int = option(
-        "Images per step and per run.", 16, names=("--batch-size", "--batch")
-    )
+    batch: int = option("Images per step and per run.", 16, names=("--batch-size", "--batch"))
     repeats: int = option("Timed steps per noise level.", 3)
     seconds: float = option("Time limit for the timed steps of a level, in seconds.", 20.0)
     truth_queries: int = option("Number of queries at which errors are measured; 0: none.", 4)

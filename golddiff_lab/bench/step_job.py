@@ -37,7 +37,7 @@ class StepJob:
     )
     batch: int = option("Images per step.", 4, names=("--batch-size", "--batch"))
     repeats: int = option("Timed steps per noise level, after a warm-up step.", 5)
-    seconds: float = option("Time limit for the timed steps of one method and level, in seconds.", 60.0)
+    seconds: float = option("Time limit for a side's timed steps at a level, in seconds.", 60.0)
     levels: tuple[float, ...] | None = option(
         "Comma-separated noise levels; default: those of 10-step DDIM, which three digits select.",
         None,
@@ -48,7 +48,7 @@ class StepJob:
     )
     truth: bool = option("Measure errors to the full scan.", True, names=("--truth/--no-truth",))
     truth_queries: int = option("Number of queries at which errors are measured.", 4)
-    cache: bool = option("Cache full scans in $GOLDDIFF_CACHE.", True, names=("--cache/--no-cache",))
+    cache: bool = option("Save full scans in $GOLDDIFF_CACHE.", True, names=("--cache/--no-cache",))
     memory: bool = option(
         "Measure the peak memory of each side's process.", False, names=("--memory/--no-memory",)
     )

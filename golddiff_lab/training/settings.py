@@ -60,8 +60,7 @@ class TrainSettings:
     warm_up: int = 200
     falling: float = _option(
         1.0,
-        "Fraction of the run, at its end, in which the learning rate falls from its peak to 0 along "
-        "a cosine.",
+        "Final fraction of the run in which the learning rate falls along a cosine to 0.",
         _TRAINING,
     )
     average: float = _option(

@@ -290,8 +290,8 @@ def test_what_is_missing_of_a_larger_picture_does_not_show_beside_it():
 
 def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
-    assert for_restoring(store).mask_threshold == restoring.COLOUR_OF_FEW
-    many = make_store(np.zeros((restoring.FEW, 3, 2, 2), np.uint8))
+    assert for_restoring(store).mask_threshold == restoring.COLOUR_SMALL
+    many = make_store(np.zeros((restoring.SMALL_STORE, 3, 2, 2), np.uint8))
     assert for_restoring(many).mask_threshold == restoring.COLOUR
     grey = make_store(np.zeros((3, 1, 16, 16), np.uint8))
     assert for_restoring(grey).mask_threshold == restoring.GREY

@@ -140,8 +140,8 @@ def _network(path: Path, record: Record, arguments: Arguments) -> nn.Module:
     tensors = check_state_dict(dict(_tensors(record, "", set())), path)
     inner = record.state["_modules"].get("model")
     if not isinstance(inner, Record) or inner.class_name != arguments.model:
-        found = inner.class_name if isinstance(inner, Record) else "nothing"
-        raise CheckpointError(f"it was made with a {arguments.model}, but holds {found}")
+        name = inner.class_name if isinstance(inner, Record) else "nothing"
+        raise CheckpointError(f"it was made with a {arguments.model}, but holds {name}")
     tensors.pop("u", None)  # iDDPM's noise levels, which follow from its settings
     with torch.device("meta"):
         _check_run(architecture(arguments), arguments)

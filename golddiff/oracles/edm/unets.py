@@ -32,18 +32,11 @@ def add_levels(
     heads: Callable[[int, int, bool], int],
     carry: Callable[[int, int], nn.Module] | None = None,
 ) -> None:
-    """Add the encoder's blocks, then the decoder's, which has one more block per level.
+    """Add blocks to the encoder and, one more per level, to the decoder.
 
-    Args:
-        enc: receives the encoder's blocks.
-        dec: receives the decoder's blocks.
-        sizes: side and channels of the images, and channels after the first convolution.
-        widths: channels of each level.
-        num_blocks: residual blocks per level of the encoder.
-        block: creates a block.
-        heads: maps (side, width, whether it is the level's last block) to attention heads; the
-            side is 0 for the middle block.
-        carry: creates a layer of NCSN++'s path that carries the downsampled image.
+    ``sizes`` are the side and channels of the images and the channels after the first convolution.
+    ``heads(side, width, is_last)`` is a block's number of attention heads, with side 0 in the
+    middle. ``carry`` creates a layer of NCSN++'s path that carries the downsampled image.
     """
     resolution, image_channels, channels = sizes
     carried, skips = image_channels, [channels]
