@@ -40,7 +40,7 @@ def novelty(options: _NoveltyOptions) -> None:
 
     Novelty is the distance to the nearest training image over the usual distance between nearest
     training images: 0 is an exact copy, 1 is as new as another picture of the same kind. A copy is
-    at most a third as far from its nearest training image as from the second (Yoon et al. 2023).
+    less than a third as far from its nearest training image as from the second (Yoon et al. 2023).
 
     For example:
 

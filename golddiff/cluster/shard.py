@@ -1,7 +1,6 @@
 """The process of one shard: an ordinary store of its images, and the calls it answers.
 
-Each call brings all that it needs; the process keeps only caches. So a process that was restarted
-gives the same answers.
+Each call carries its whole input, so a restarted process, without caches, gives the same answers.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ class Shard:
     def ask(self, method: str, packed: bytes, once: Sequence[Any]) -> tuple[int, bytes]:
         """Call a method and return this process's id and the packed result.
 
-        The first arguments are references (``once``), fetched once and cached; the others are
-        packed.
+        The references ``once`` are fetched once and cached; they precede the packed arguments.
         """
         if self._driver != __version__:
             raise ClusterError(

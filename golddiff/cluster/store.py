@@ -107,8 +107,7 @@ class ShardedStore(TrainingSet):
         Raises:
             ArgumentError: no shard is given, or one twice; a resource or limit is invalid.
             StoreError: the list is damaged, or the shards do not form one store.
-            ClusterError: no cluster is reachable, a shard cannot be opened, or a shard runs another
-                version of golddiff.
+            ClusterError: no cluster is reachable; a shard cannot be opened or has another version.
         """
         if not as_number(patience) > 0:
             raise ArgumentError(f"patience: got {patience!r}, expected seconds above 0")

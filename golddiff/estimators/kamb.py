@@ -58,8 +58,7 @@ class Kamb(Estimator):
         memory_limit: see :class:`golddiff.denoiser.Estimator`.
 
     Raises:
-        ArgumentError: the images are not (C, H, W), a size is not odd, or the preset or boundary
-            is unknown.
+        ArgumentError: the images are not (C, H, W), a size is not odd, or a name is unknown.
     """
 
     part_size = IMAGES_PER_TASK  # small, because comparing all patches is slow

@@ -1,7 +1,6 @@
 """Degradations as linear operators on images (b, C, H, W): holes, lower resolution, grey, blur.
 
-Each operator is local and can be composed with others. deepinv's physics and user functions work
-as well.
+Operators are local and can be composed. deepinv's physics and user functions work as well.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Squared differences summed over small blocks of pixels, then weighted for each tile.
 
-As in the masked kernel, 64 images are processed side by side, so that intermediate results stay in
-the processor's caches.
+Like the masked kernel, it processes 64 images side by side, with intermediate results in cache.
 """
 
 from __future__ import annotations

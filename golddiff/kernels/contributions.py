@@ -109,9 +109,9 @@ def values_at(store: Any, rows: I64, pixel: int | None) -> F32:
         values: F32 = store.values(rows)
         return values
     columns = outputs_at(store, pixel)
-    with store.stored.resident(rows) as (images, local_rows):
-        numbers = images.flat[local_rows[:, None], columns].astype(np.float32)
-        return images.scaled(numbers)  # type: ignore[no-any-return]
+    with store.stored.resident(rows) as (loaded, local_rows):
+        numbers = loaded.flat[local_rows[:, None], columns].astype(np.float32)
+        return loaded.scaled(numbers)  # type: ignore[no-any-return]
 
 
 def outputs_at(store: Any, pixel: int) -> I64:
@@ -125,8 +125,7 @@ class Weights:
     """The weight of every image at every location, a part of the images at a time.
 
     The constructor makes a first pass over the images to normalise the weights; iteration is the
-    second pass. Memory holds one part, or all terms if they fit in a quarter of the estimator's
-    ``memory_limit``.
+    second pass. Memory holds one part, or all terms up to a quarter of ``memory_limit``.
 
     Args:
         estimator: computes the logits.

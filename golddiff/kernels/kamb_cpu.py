@@ -6,8 +6,7 @@ the patch. This needs no unfolding and no matrix product, so that the cost of an
 with the patch size. Differences are squared directly, without cancellation.
 
 The vector lanes hold LANES images, so that every box sum adds whole vectors. A weight more than
-CUTOFF nats below the best so far at its position is skipped: a billion of them together weigh less
-than 1e-8 of the best.
+CUTOFF nats below its position's best is skipped: a billion of them weigh below 1e-8 of the best.
 """
 
 from __future__ import annotations
@@ -115,9 +114,9 @@ def patch_posterior(
     weighted = np.zeros((b, channels * positions))
     gain = np.float32(precision(sigma))
     vertical, horizontal = axes
-    with stored.resident(part.rows) as (images, rows):
+    with stored.resident(part.rows) as (loaded, rows):
         _patch_posterior(
-            images.flat, rows, part.log_importance().astype(np.float32), *roots(x, sigma), gain,
+            loaded.flat, rows, part.log_importance().astype(np.float32), *roots(x, sigma), gain,
             channels, height, width,
             vertical.runs, vertical.query, vertical.image, vertical.reach,
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,

@@ -48,9 +48,9 @@ def patch_contributions(
     best_rows = np.full((positions, top), -1)
     best_positions = np.full((positions, top), -1)
     vertical, horizontal = axes
-    with stored.resident(rows) as (images, local_rows):
+    with stored.resident(rows) as (loaded, local_rows):
         _patch_contributions(
-            images.flat, local_rows, part.log_importance(), x.astype(np.float64), precision(sigma),
+            loaded.flat, local_rows, part.log_importance(), x.astype(np.float64), precision(sigma),
             channels, height, width,
             vertical.runs, vertical.query, vertical.image, vertical.reach,
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,

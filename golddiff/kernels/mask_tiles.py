@@ -1,7 +1,6 @@
 """Cut a mask tree into tiles, so that each tile of outputs can have its own support.
 
-Tiles are given by :data:`golddiff.support.Side`; outputs of a single channel share more of their
-masks.
+Tiles of a single channel (:data:`golddiff.support.Side`) share more of their masks.
 """
 
 from __future__ import annotations

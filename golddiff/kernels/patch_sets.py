@@ -153,9 +153,9 @@ def patch_means(
     weighted = np.zeros((b, count, d // positions, patches.width))
     x_roots = roots(x, sigma)
     for part in images.split(ROWS_AT_ONCE):
-        with stored.resident(part.rows) as (resident, rows):
+        with stored.resident(part.rows) as (loaded, rows):
             _patch_means(
-                resident.flat, rows, part.log_importance().astype(np.float32), *x_roots,
+                loaded.flat, rows, part.log_importance().astype(np.float32), *x_roots,
                 *stored.scaling, np.float32(-precision(sigma)),
                 patches.pixels, patches.stops, columns, place, positions,
                 log_max, total, weighted,

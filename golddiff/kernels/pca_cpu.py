@@ -115,8 +115,8 @@ def masked_posterior(
     ``tree`` holds the masks M.
     """
     sums = Sums.empty(*x.shape)
-    with stored.resident(part.rows) as (images, local_rows):
-        add_resident(images, Support(local_rows, part.log_weights), x, sigma, tree, sums)
+    with stored.resident(part.rows) as (loaded, local_rows):
+        add_resident(loaded, Support(local_rows, part.log_weights), x, sigma, tree, sums)
     return sums.posterior()
 
 

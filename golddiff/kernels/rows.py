@@ -272,8 +272,8 @@ def squared_distances(stored: Stored, rows: I64, x: F32) -> F64:
 
     def task(start: int) -> None:
         part = slice(start, start + ROWS_PER_TASK)
-        with stored.resident(rows[part]) as (images, local_rows):
-            out[:, part] = distances_of(images, local_rows, x)
+        with stored.resident(rows[part]) as (loaded, local_rows):
+            out[:, part] = distances_of(loaded, local_rows, x)
 
     for_each(task, range(0, len(rows), ROWS_PER_TASK))
     return out

@@ -1,8 +1,7 @@
 """Artifacts: named arrays computed from a training set and saved in its folder.
 
-A file's header records the images and other inputs that it was computed from, and a checksum. A
-file that is missing, damaged or of other inputs is recomputed. Nothing is saved in a read-only
-folder.
+A file's header records a checksum and the images and other inputs that it was computed from. A
+file that is missing, damaged or of other inputs is recomputed. Read-only folders are not written.
 """
 
 from __future__ import annotations

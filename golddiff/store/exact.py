@@ -48,8 +48,7 @@ class PosteriorPass:
         mode: FIRST computes the posterior's own sums, VARIANCE the variance (V), and PULL the
             gradient of mean . cotangent as the (D + 3) sums of
             :meth:`golddiff.estimators.optimal.Optimal.mean_pullback`.
-        cache: (b, N) logits, written by the first pass and read by later ones in this process;
-            None recomputes them.
+        cache: (b, N) logits that the first pass writes and later ones read; None recomputes them.
     """
 
     def __init__(self, estimator: Any, mode: str, cache: F64 | None = None) -> None:

@@ -24,9 +24,8 @@ def weighed(
 ) -> Posterior:
     """The posterior of queries (b, D), each over its own support.
 
-    Queries that share a support (the same object) are weighed together; parts of different
-    supports run in parallel. Sums are added in row order, so the result does not depend on the
-    number of threads.
+    Queries that share a support (the same object) are weighed together; parts run in parallel. Sums
+    are added in row order, so the result does not depend on the number of threads.
     """
     groups: list[list[int]] = []
     tasks: list[Task] = []

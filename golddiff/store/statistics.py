@@ -203,8 +203,8 @@ def _shift(flat: NDArray[np.generic]) -> float:
 def _shifted(flat: NDArray[np.generic], rows: I64 | None) -> Iterator[torch.Tensor]:
     dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
     for _, part in parts(np.arange(len(flat)) if rows is None else rows, CHUNK):
-        with resident_rows(flat, part) as (images, local_rows):
-            stored = torch.from_numpy(images[local_rows])
+        with resident_rows(flat, part) as (loaded, local_rows):
+            stored = torch.from_numpy(loaded[local_rows])
         yield stored.to(dtype) - _shift(flat)
 
 

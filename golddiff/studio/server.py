@@ -118,8 +118,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
     """Create the application: gradio's page behind :class:`OnlyThisPage`.
 
-    All temporary files, including uploads, are in ``folder``; ``local`` accepts only requests
-    addressed to this machine.
+    ``folder`` holds temporary files and uploads; ``local`` accepts requests to this machine only.
     """
     # Gradio reads both when it is imported or its components are created.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"

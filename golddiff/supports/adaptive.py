@@ -37,7 +37,7 @@ from golddiff.supports.index.distances import IndexedBlocks, IndexedNumbers, Til
 from golddiff.supports.index.drawing import groups
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch
-from golddiff.supports.index.search_parts import Search, ShardedSearch
+from golddiff.supports.index.sharded_search import Search, ShardedSearch
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64

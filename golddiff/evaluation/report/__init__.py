@@ -60,8 +60,7 @@ def write_report(
         units of x0.
 
     Raises:
-        ArgumentError: samples without attribution, points instead of images, or a path that
-            cannot be written.
+        ArgumentError: samples without attribution, or of points; a path that cannot be written.
     """
     target = Path(path)
     check_writable("path", target, (".html", ".htm"))

@@ -67,7 +67,7 @@ def write_novelty_report(
         f"""<h2>Pictures</h2>
 <p class="soft">{which}Novelty is the distance to the nearest training image, divided by the mean
 distance of a training image to its nearest other one, {result.spacing:.3f}: 0 is a copy, 1 is as
-new as an unseen picture of the same kind. A copy is at most a third as far from the nearest as
+new as an unseen picture of the same kind. A copy is less than a third as far from the nearest as
 from the second nearest training image (Yoon et al. 2023).</p>
 {os.linesep.join(cards)}""",
     )

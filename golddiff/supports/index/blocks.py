@@ -39,8 +39,7 @@ class Blocks:
     def project(self, x: F32) -> F32:
         """The coefficients z (Q, B q) of queries (Q, D), block by block.
 
-        Computed in float64, one query at a time, so that they depend on neither the batch nor the
-        processor.
+        In float64, one query at a time, so that they depend on neither batch nor processor.
         """
         basis = self.basis.T.astype(np.float64)
         z = [(query.astype(np.float64)[self.columns] @ basis).ravel() for query in x]

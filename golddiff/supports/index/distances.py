@@ -105,7 +105,7 @@ def _in_parallel(stored: Stored, rows: I64, compare: Callable[..., None]) -> Non
     size = padded(max(1, int(BYTES_AT_ONCE // stored.flat[:1].nbytes)))
 
     def compare_part(begin: int) -> None:
-        with stored.resident(rows[begin : begin + size]) as (loaded, loaded_rows):
-            compare(loaded, loaded_rows, begin=begin)
+        with stored.resident(rows[begin : begin + size]) as (loaded, local_rows):
+            compare(loaded, local_rows, begin=begin)
 
     for_each(compare_part, range(0, len(rows), size))

@@ -1,8 +1,7 @@
 """Importance sampling of images: independent draws that keep heavy images with certainty.
 
 Image i is drawn with probability p_i and then represents 1 / p_i images, so that both sums of the
-posterior mean are unbiased for any p_i > 0 (Horvitz & Thompson 1952). Images with p_i = 1 are
-always included.
+posterior mean are unbiased for any p_i > 0 (Horvitz & Thompson 1952).
 
 p_i = min(1, k w_i), with the proposal w a mixture of three distributions: the posterior weights by
 approximate distances, for each tile; the same at twice the temperature, because a tile's outputs

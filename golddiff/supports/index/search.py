@@ -1,8 +1,7 @@
 """Search for the images that a query needs: its nearest, in rings, or a draw by weight.
 
-:class:`NeighborSearch` computes a store's distances once for all queries and locations, and selects
-supports of any size from them. :mod:`golddiff.supports.index.search_parts` does the same over
-shards.
+:class:`NeighborSearch` computes a store's distances once and selects supports of any size by them;
+:mod:`golddiff.supports.index.sharded_search` does the same over shards.
 """
 
 from __future__ import annotations
