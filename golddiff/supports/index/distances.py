@@ -54,9 +54,9 @@ class TileBlocks:
 class IndexedBlocks:
     """Like :class:`TileBlocks`, on the index's 8x8 blocks, for sets too large to read.
 
-    Only projections P x are compared. The residuals r = x - P x are ignored: the factor that they
-    add to an image's weight, exp((|r|^2 - |r - r_i|^2) / (2 sigma^2)), has expectation 1 over
-    queries whose residual is noise of that sigma.
+    Only projections P x are compared. The residuals r = x - P x are ignored: they would multiply an
+    image's weight by exp((|r|^2 - |r - r_i|^2) / (2 sigma^2)), whose mean is 1 over queries whose
+    residual is noise of that sigma.
     """
 
     index: Index  # index of the store

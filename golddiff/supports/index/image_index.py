@@ -75,7 +75,7 @@ class Index:
 
     @classmethod
     def open(cls, store: ImageStore) -> Index:
-        """Open the index in a store's folder and check its format, store and file sizes."""
+        """Open the index in a store's folder; checks its format, store, file sizes and blocks."""
         folder = store.path / FOLDER
         body = _manifest(folder)
         if body["version"] != VERSION:
