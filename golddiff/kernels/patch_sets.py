@@ -83,9 +83,9 @@ class PatchSet:
 @njit(nogil=True, cache=True)
 def _patch_means(  # type: ignore[no-untyped-def]
     flat, rows, log_weights, first_root, second_root, scale, offset, gain,
-    pixels, stops, columns, place, positions, log_max, total, weighted,
+    pixels, stops, columns, column_of, positions, log_max, total, weighted,
 ):  # fmt: skip
-    d, zero = len(place), spread(np.float32(0.0))
+    d, zero = len(column_of), spread(np.float32(0.0))
     stored, terms = np.zeros(len(columns) * BLOCK, flat.dtype), empty_numbers(positions * BLOCK)
     prior, gains, scales = empty_numbers(BLOCK), spread(gain), spread(scale)
     for first in range(0, len(rows), BLOCK):
@@ -96,7 +96,7 @@ def _patch_means(  # type: ignore[no-untyped-def]
                 for i in range(0, BLOCK, LANES):
                     term = zero
                     for n in range(p, d, positions):
-                        value = load(stored, place[n] * BLOCK + i) * scales
+                        value = load(stored, column_of[n] * BLOCK + i) * scales
                         left, right = offset - first_root[q, n], offset - second_root[q, n]
                         term = term + (value + spread(left)) * (value + spread(right))
                     store(terms, p * BLOCK + i, term)
@@ -129,7 +129,7 @@ def _patch_means(  # type: ignore[no-untyped-def]
                 sums = weighted[q, k]
                 for channel in range(len(sums)):
                     for entry in range(stops[k], stops[k + 1]):
-                        n = place[channel * positions + pixels[entry]] * BLOCK
+                        n = column_of[channel * positions + pixels[entry]] * BLOCK
                         sums[channel, entry - stops[k]] += sum_of(
                             (a * load(stored, n) + b * load(stored, n + LANES))
                             + (c * load(stored, n + 2 * LANES)
@@ -147,7 +147,7 @@ def patch_means(
     """
     (b, d), (count, positions) = x.shape, patches.masks.shape
     columns = runs(np.arange(d), d)
-    place = positions_in(columns, np.arange(d))
+    column_of = positions_in(columns, np.arange(d))
     log_max = np.full((b, count), -np.inf, np.float32)
     total = np.zeros((b, count))
     weighted = np.zeros((b, count, d // positions, patches.width))
@@ -157,7 +157,7 @@ def patch_means(
             _patch_means(
                 loaded.flat, rows, part.log_importance().astype(np.float32), *x_roots,
                 *stored.scaling, np.float32(-precision(sigma)),
-                patches.pixels, patches.stops, columns, place, positions,
+                patches.pixels, patches.stops, columns, column_of, positions,
                 log_max, total, weighted,
             )  # fmt: skip
     # The kernel sums stored values; convert to pixel values.
