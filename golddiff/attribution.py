@@ -1,8 +1,7 @@
 """Attribution: the training images behind an output, and their weights.
 
 Every output of Optimal, PCA and Kamb is a weighted sum of training values. This module returns the
-weights, from which the output can be recomputed. GoldDiff has the weights of its base estimator
-over the golden subset.
+weights, from which the output can be recomputed; for GoldDiff, those over the golden subset.
 """
 
 from __future__ import annotations

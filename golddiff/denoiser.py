@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from golddiff.kernels.contributions import Contribution
 
 DEFAULT_MEMORY_LIMIT = 1e9
-SIGMAS_KEPT = 128
+SIGMAS_CACHED = 128
 
 
 class Denoiser(ABC):
@@ -245,7 +245,7 @@ class Estimator(Denoiser):
             cache for each sigma; larger batches are split to fit. Default 1e9.
 
     Attributes:
-        images: the part of the training set on this machine.
+        images: the images on this machine: the training set, or one shard of it.
         sums: V, the number of values that an image contributes: D, or more with ``joining``.
         joining: maps means (b, V) to outputs (b, D), as :mod:`golddiff.estimators.seamless` does;
             None if the means are the outputs.
@@ -285,12 +285,12 @@ class Estimator(Denoiser):
         """
         return None
 
-    def ready(self, sigma: float, made: Any = None) -> Any:
-        """The cached :meth:`make_ready` of a noise level; on a miss, caches ``made`` if given."""
+    def ready(self, sigma: float, value: Any = None) -> Any:
+        """The cached :meth:`make_ready` of a noise level; on a miss, caches ``value`` if given."""
         if sigma not in self._ready:
-            if len(self._ready) >= SIGMAS_KEPT:
+            if len(self._ready) >= SIGMAS_CACHED:
                 self._ready.pop(next(iter(self._ready)))
-            self._ready[sigma] = self.make_ready(sigma) if made is None else made
+            self._ready[sigma] = self.make_ready(sigma) if value is None else value
         return self._ready[sigma]
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:

@@ -23,7 +23,7 @@ Labels = int | Sequence[int] | torch.Tensor | None  # one class, one per query, 
 # diffusers imports its submodules lazily, and fails if two threads import at the same time.
 LOADING = threading.Lock()
 
-EDM_LEAST, RHO = 0.002, 7.0  # EDM's last noise level, and the exponent of its spacing
+EDM_SIGMA_MIN, RHO = 0.002, 7.0  # EDM's last noise level, and the exponent of its spacing
 SAME_LEVEL = 1e-5  # relative; neighbouring timesteps differ at least a hundred times more
 
 
@@ -50,7 +50,7 @@ def hash_bits(seeds: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.
         return z ^ (z >> np.uint64(31))
 
 
-def bits(sigma: float) -> int:
+def seed_of_sigma(sigma: float) -> int:
     """The 64 bits of a noise level, as a seed.
 
     A level within ``SAME_LEVEL`` of one of the 1,000 timesteps is snapped to it first: schedulers
@@ -120,5 +120,5 @@ def ddim_sigmas(steps: int) -> list[float]:
 
 def edm_sigmas(steps: int, sigma_max: float = 80.0) -> list[float]:
     """Noise levels evenly spaced in sigma^(1/7), down to 0.002 (Karras et al. 2022, Eq. 5)."""
-    high, low = sigma_max ** (1 / RHO), EDM_LEAST ** (1 / RHO)
+    high, low = sigma_max ** (1 / RHO), EDM_SIGMA_MIN ** (1 / RHO)
     return [(high + i / max(steps - 1, 1) * (low - high)) ** RHO for i in range(steps)]

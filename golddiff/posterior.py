@@ -3,7 +3,7 @@
 A posterior mean over a training set is sum_i exp(l_i) v_i / sum_i exp(l_i), with one logit l_i per
 image. Each part of the set yields a partial posterior of three arrays. Partial posteriors merge
 exactly (online softmax), in any order, so they may come from chunks, threads or machines.
-Source: the "unbiased streaming softmax" of the paper, Sec. 3.2; design notes, part 3.
+Source: the "unbiased streaming softmax" of the paper, Sec. 3.2.
 """
 
 from __future__ import annotations

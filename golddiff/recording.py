@@ -22,11 +22,9 @@ class Subsets:
 
     Attributes:
         sigmas: noise level of each call.
-        screened: (calls, n) number m of candidates for the golden subset; all images if the method
-            has no subset.
+        screened: (calls, n) number m of candidates for the golden subset; N without a subset.
         kept: (calls, n) number k of images weighed.
-        effective: (calls, n) effective number of images, exp of the weights' entropy, averaged
-            over locations.
+        effective: (calls, n) effective number of images, averaged over locations.
     """
 
     sigmas: list[float]

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import torch
 
-from golddiff.noise import EDM_LEAST, Labels, Sigma, ddim_sigmas, edm_sigmas
+from golddiff.noise import EDM_SIGMA_MIN, Labels, Sigma, ddim_sigmas, edm_sigmas
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import check_count, check_seed
 
-MOST_STEPS = 1000
+MAX_STEPS = 1000
 
 
 class Space(Protocol):
@@ -119,14 +119,14 @@ class Sampler:
 
 def _ddim_below(sigma: float, steps: int) -> list[float]:
     """Sigma, then DDIM's levels at evenly spaced timesteps below it."""
-    below = [level for level in ddim_sigmas(MOST_STEPS) if level < sigma]
+    below = [level for level in ddim_sigmas(MAX_STEPS) if level < sigma]
     count = min(steps - 1, len(below))
     return [sigma, *(below[(i + 1) * len(below) // count - 1] for i in range(count))]
 
 
 def _heun_below(sigma: float, steps: int) -> list[float]:
     """EDM's levels from sigma on; only sigma if it is at most EDM's last level."""
-    return [sigma, *(edm_sigmas(steps, sigma)[1:] if sigma > EDM_LEAST else [])]
+    return [sigma, *(edm_sigmas(steps, sigma)[1:] if sigma > EDM_SIGMA_MIN else [])]
 
 
 SAMPLERS = {
@@ -210,7 +210,7 @@ def level_of_strength(strength: float) -> float:
     """The starting noise level of a run from an image that covers this share of DDIM's steps."""
     if not 0 < strength <= 1:
         raise ArgumentError(f"strength: got {strength}, expected above 0 to 1")
-    return ddim_sigmas(MOST_STEPS)[MOST_STEPS - max(1, round(strength * MOST_STEPS))]
+    return ddim_sigmas(MAX_STEPS)[MAX_STEPS - max(1, round(strength * MAX_STEPS))]
 
 
 def checked_levels(sigmas: Iterable[float]) -> list[float]:
@@ -236,7 +236,7 @@ def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int 
     """Check the arguments of :func:`golddiff.sample` before a store is opened or built."""
     for name, value in (("n", n), ("steps", steps), ("batch_size", batch_size)):
         check_count(name, value)
-    if steps > MOST_STEPS:
-        raise ArgumentError(f"steps: got {steps}, expected at most {MOST_STEPS}")
+    if steps > MAX_STEPS:
+        raise ArgumentError(f"steps: got {steps}, expected at most {MAX_STEPS}")
     sampler_named(sampler)
     check_seed(seed)

@@ -351,7 +351,7 @@ def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]
 
 
 def _saved_by_a_run(path: Path) -> bool:
-    """Whether the metadata of a picture says that ``save`` wrote it under this number."""
+    """Whether a picture's metadata shows that ``save`` wrote it under this number."""
     from PIL import Image
 
     try:

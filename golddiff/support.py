@@ -32,10 +32,10 @@ class Support:
         """The log weights (k,); zeros if ``log_weights`` is None."""
         return np.zeros(len(self.rows)) if self.log_weights is None else self.log_weights
 
-    def at(self, places: NDArray[np.int64]) -> Support:
+    def at(self, positions: NDArray[np.int64]) -> Support:
         """The images at the given positions in ``rows``, with their weights."""
         weights = self.log_weights
-        return Support(self.rows[places], None if weights is None else weights[places])
+        return Support(self.rows[positions], None if weights is None else weights[positions])
 
     def sampled(self, sample: RandomSample) -> Support:
         """A random subset by priority sampling: heavier images are kept more often.
@@ -45,7 +45,7 @@ class Support:
         sums unbiased (Duffield, Lund & Thorup 2007). Without log weights, the draw is uniform.
         """
         if self.log_weights is None:
-            return self.at(sample.places(len(self)))
+            return self.at(sample.positions(len(self)))
         uniform = 1 - np.random.default_rng(sample.seeds).random(len(self))
         priority = self.log_weights - np.log(uniform)
         order = np.argsort(-priority, kind="stable")
@@ -127,7 +127,7 @@ class TiledSupport:
         """The rows that at least one tile weighs, ascending."""
         return np.unique(np.concatenate([tile.rows for tile in self.tiles]))
 
-    def of_tile(self, tile: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_weights_of(self, tile: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Log importance weights of the given rows in a tile; ``ABSENT`` if it lacks a row."""
         support = self.tiles[tile]
         weights = np.full(len(rows), ABSENT)
@@ -148,7 +148,7 @@ class RandomSample:
     count: int
     seeds: tuple[int, ...]
 
-    def places(self, images: int) -> NDArray[np.int64]:
+    def positions(self, images: int) -> NDArray[np.int64]:
         """Ascending positions of the sample among ``images``; needs 8 bytes per image."""
         drawn: NDArray[np.int64] = np.random.default_rng(self.seeds).permutation(images)
         return np.sort(drawn[: self.count])
@@ -165,14 +165,14 @@ class RuleSupport:
         listing: function that returns the rows of this support.
         label: the class; None: all images.
         sample: random sample of the class; None: the whole class.
-        place: offset of the shard within the class: the class's images in all earlier shards.
+        offset: number of the class's images in all earlier shards.
     """
 
     images: int
     listing: Callable[[RuleSupport], NDArray[np.int64]] = field(repr=False)
     label: int | None = None
     sample: RandomSample | None = None
-    place: int = 0
+    offset: int = 0
     log_weights = None
 
     def __len__(self) -> int:
@@ -188,7 +188,7 @@ class RuleSupport:
         return self.listing(self)
 
     @cached_property
-    def listed(self) -> Support:
+    def with_rows(self) -> Support:
         """The support with explicit rows; cached, so that queries share a single object."""
         return Support(self.rows)
 
@@ -196,12 +196,12 @@ class RuleSupport:
         """The ascending rows of this support, given the shard's rows of the class."""
         if self.sample is None:
             return of_class
-        drawn = self.sample.places(self.images)
-        own = slice(*np.searchsorted(drawn, [self.place, self.place + len(of_class)]))
-        return of_class[drawn[own] - self.place]
+        drawn = self.sample.positions(self.images)
+        own = slice(*np.searchsorted(drawn, [self.offset, self.offset + len(of_class)]))
+        return of_class[drawn[own] - self.offset]
 
 
-def joined(parts: Sequence[Support]) -> Support:
+def concatenated(parts: Sequence[Support]) -> Support:
     """The concatenation of several supports."""
     rows = np.concatenate([part.rows for part in parts])
     if all(part.log_weights is None for part in parts):
@@ -273,6 +273,6 @@ def grouped(supports: Sequence[AnySupport]) -> list[tuple[AnySupport, list[int]]
     return list(groups.values())
 
 
-def listed(support: Support | RuleSupport) -> Support:
+def with_rows(support: Support | RuleSupport) -> Support:
     """The support with explicit rows."""
-    return support if isinstance(support, Support) else support.listed
+    return support if isinstance(support, Support) else support.with_rows

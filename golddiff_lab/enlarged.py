@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.sources.source import Batch, Rows, ahead, rebatch
+from golddiff.sources.source import Batch, Rows, map_ahead, rebatch
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.build import build
 from golddiff.store.images import ImageStore
@@ -88,7 +88,7 @@ class EnlargedSource:
             return augmented(images, generator.random((BLOCK, NUMBERS))[: len(images)])
 
         starts = range(0, most, BLOCK)
-        for start, images in zip(starts, ahead(block, starts), strict=True):
+        for start, images in zip(starts, map_ahead(block, starts), strict=True):
             images = images[: most - start]
             for i, image in enumerate(images):
                 images[i] = self._unique(seen, image, repeat, start + i)

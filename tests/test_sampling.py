@@ -11,10 +11,10 @@ import golddiff
 from golddiff import PCA, GoldDiff, Optimal, PaperSchedule, sample
 from golddiff.noise import (
     alpha_of_sigma,
-    bits,
     ddim_scheduler,
     ddim_sigmas,
     edm_sigmas,
+    seed_of_sigma,
     sigma_of_alpha,
 )
 from golddiff.sampling import initial_noise, noise_levels, noised, steps
@@ -369,5 +369,6 @@ def test_noise_levels_and_their_bits_are_the_same_on_every_processor():
     levels = ddim_sigmas(10)
     assert [level.hex() for level in levels] == LEVELS
     for level in levels:
-        assert bits(level * (1 + 2e-7)) == bits(level) == int(np.float64(level).view(np.uint64))
-    assert bits(levels[3] * 1.001) != bits(levels[3])
+        seed = seed_of_sigma(level)
+        assert seed_of_sigma(level * (1 + 2e-7)) == seed == int(np.float64(level).view(np.uint64))
+    assert seed_of_sigma(levels[3] * 1.001) != seed_of_sigma(levels[3])

@@ -38,7 +38,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 # Command-line names of options and arguments that error messages name differently.
-INSIDE = {"patch_sizes": "patch_size", "address": "cluster", "path": "out"}
+OPTION_NAMES = {"patch_sizes": "patch_size", "address": "cluster", "path": "out"}
 
 app = typer.Typer(
     name="golddiff",
@@ -132,7 +132,7 @@ def _in_options(message: str, commands: typer.Typer, arguments: Sequence[str]) -
         called = getattr(called, "commands", {}).get(word, called)
     for option in called.params:
         flag = option.opts[0]
-        if INSIDE.get(name, name) == option.name:
+        if OPTION_NAMES.get(name, name) == option.name:
             message = f"{flag}{colon}{rest}"
         if flag.startswith("--"):
             message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)

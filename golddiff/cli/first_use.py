@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
     from golddiff.store.images import ImageStore
 
-LOOKED_AT, LOOK_STEPS = 8, 4  # images and steps of a first look
-LOOK_THRESHOLD = 0.13  # with a few photographs, images are then neither copied nor torn
+FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS = 8, 4  # images and steps of a first look
+FIRST_LOOK_THRESHOLD = 0.13  # with a few photographs, images are then neither copied nor torn
 LARGE = 4096  # values per image from which measuring the dial takes more than a few seconds
-TRIED = 1024  # images of the short scan that compiles the kernels: a few tasks
+WARM_UP_IMAGES = 1024  # images of the short scan that compiles the kernels: a few tasks
 
 
 def create_with_bars(
@@ -42,7 +42,7 @@ def make_covariance(method: str, store: ImageStore, settings: MethodSettings) ->
     if the masks are saved.
     """
     check_memory(method, store, settings)
-    needed = memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept()
+    needed = memory_needed(method, settings)(store.n, store.d) and not store.factors.is_saved()
     if needed and not (method == "recommended" and store.factors.averaged_from_sample):
         with waiting("computing the covariance") as watch:
             store.factor(progress=lambda done: watch(done, store.n))
@@ -70,9 +70,9 @@ def first_look(
 
     if store.d < LARGE or len(store.shape) != 3 or store.n < 2 or is_measured(store):
         return
-    with counting("sampling a first look", n * LOOK_STEPS) as on_step:
+    with counting("sampling a first look", n * FIRST_LOOK_STEPS) as on_step:
         run = sample(
-            at_threshold(store, LOOK_THRESHOLD, seed), n, LOOK_STEPS, seed=seed,
+            at_threshold(store, FIRST_LOOK_THRESHOLD, seed), n, FIRST_LOOK_STEPS, seed=seed,
             labels=None if labels is None else list(labels)[:n], trajectory=False, on_step=on_step,
         )  # fmt: skip
     run.save(out, "out")
@@ -88,7 +88,7 @@ def take_steps(
 ) -> None:
     """Denoise a batch of two images and of one at every noise level, to fill the store's caches.
 
-    An estimator that weighs all images weighs only the first ``TRIED`` here.
+    An estimator that weighs all images weighs only the first ``WARM_UP_IMAGES`` here.
     """
     import numpy as np
 
@@ -100,7 +100,7 @@ def take_steps(
         denoiser.store.count_of(label)
         for x in (noise * np.float32(sigma), noise[:1] * np.float32(sigma)):
             if isinstance(denoiser, Estimator):  # a full scan may take minutes
-                support = Support(denoiser.store.rows_of(label)[:TRIED])
+                support = Support(denoiser.store.rows_of(label)[:WARM_UP_IMAGES])
                 denoiser.denoise_over(x, sigma, support)
             else:
                 denoiser.denoise(x, sigma, label)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from golddiff.store.images import ImageStore
 
-MOST_VALUES = 2**28  # one gigabyte of float32
+MAX_VALUES = 2**28  # one gigabyte of float32
 REFERENCE = 500  # training images for the reference sharpness and speckle
 
 
@@ -40,7 +40,7 @@ def novelty(options: _NoveltyOptions) -> None:
 
     Novelty is the distance to the nearest training image over the usual distance between nearest
     training images: 0 is an exact copy, 1 is as new as another picture of the same kind. A copy is
-    at most a third as far from its nearest training image as from the second (Yoon et al. 2023).
+    less than a third as far from its nearest training image as from the second (Yoon et al. 2023).
 
     For example:
 
@@ -114,7 +114,7 @@ def _read(
         source = open_source(paths, size=size, channels=channels, skip_bad=True)
     except ArgumentError:  # float arrays cannot be resized
         source = open_source(paths, skip_bad=True)
-    parts, most, what = [], MOST_VALUES // store.d, source.info.description
+    parts, most, what = [], MAX_VALUES // store.d, source.info.description
     for batch in source.batches(256):
         values = batch.pixels.astype(np.float32)
         parts.append(values / 127.5 - 1 if batch.pixels.dtype == np.uint8 else values)

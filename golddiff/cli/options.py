@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 
 
 def advanced(help: str, *names: str, **more: Any) -> Any:
@@ -63,7 +63,7 @@ BatchSize = Annotated[int, advanced("Number of images per batch.", "--batch-size
 Threads = Annotated[
     int | None,
     advanced(
-        "Number of threads; default: all cores.", show_default=False, max=MOST_THREADS,
+        "Number of threads; default: all cores.", show_default=False, max=MAX_THREADS,
         callback=lambda count: None if count is None else check_count("threads", count),
     ),
 ]  # fmt: skip

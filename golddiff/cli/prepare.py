@@ -71,12 +71,12 @@ def prepare(options: _PrepareOptions) -> None:
     denoiser = create_with_bars(method, store, settings)
     with counting("preparing noise levels", len(classes) * len(levels)) as on_level:
         take_steps(denoiser, levels, classes, lambda: on_level(1))
-    made = {name: size for name, size in _file_sizes(store.path).items() if name not in before}
+    new_files = {name: size for name, size in _file_sizes(store.path).items() if name not in before}
     seconds = time.perf_counter() - start
     say(describe(store))
     say(
         f"{method} is prepared for {len(levels)} noise level{'s' if len(levels) > 1 else ''}: "
-        f"{len(made)} files made, {byte_size(sum(made.values()))}, in {duration(seconds)}"
+        f"{len(new_files)} files made, {byte_size(sum(new_files.values()))}, in {duration(seconds)}"
     )
     if options.verbose and isinstance(denoiser, GoldDiff):
         for label, sigma in product(classes, levels):
@@ -85,7 +85,7 @@ def prepare(options: _PrepareOptions) -> None:
     figures = {
         "golddiff": __version__, "store": summary(store), "method": method,
         "settings": settings.given(), "sigmas": levels, "labels": classes,
-        "seconds": seconds, "made": made,
+        "seconds": seconds, "made": new_files,
     }  # fmt: skip
     write_json(options.json, figures)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
 GREY = slice(32, 224)  # grey values of 0 to 255: a mask has few, at soft edges; a photograph many
-MOST_GREY = 0.5  # largest share of grey pixels in a mask
+MAX_GREY = 0.5  # largest share of grey pixels in a mask
 WHITE_OR_BLACK = [0] * 128 + [255] * 128  # lookup table that rounds grey to white or black
 
 
@@ -38,7 +38,7 @@ class _RestoreOptions:
         "Fill this rectangle: left, top, width, height in pixels.", None, metavar="X,Y,W,H"
     )
     mask: Path | None = option("Fill the white area of this mask, of the picture's size.", None)
-    upscale: int | None = option("Enlarge the picture by this factor.", None, min=2, max=8)
+    upscale: int | None = option("Upscale the picture by this factor.", None, min=2, max=8)
     colours: bool = option("Colour a grey picture.", False)
     deblur: float | None = option(
         "Remove a Gaussian blur of this standard deviation, in pixels of the result.",
@@ -175,14 +175,14 @@ def _write(
 
 def _report(job: _RestoreOptions, samples: Samples, n_training: int) -> dict[str, Any]:
     """Print the restorations' spread and novelty, and return both for JSON."""
-    from golddiff.estimators.measurement import ALIKE
+    from golddiff.estimators.measurement import MIN_SPREAD
 
     spread = samples.images.std(dim=0, correction=0)
     most = float(spread.max())
     if job.n > 1:
         say(
             f"the restorations are alike: too few of {n_training:,} images fit what is known"
-            if most < ALIKE
+            if most < MIN_SPREAD
             else f"the restorations differ by up to {most:.2f} (white to black is 2)"
         )
     novelty = samples.novelty if n_training > 1 else None
@@ -256,7 +256,7 @@ def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
             )
         counts = mask.histogram()
         grey = sum(counts[GREY]) / sum(counts)
-        if grey > MOST_GREY:
+        if grey > MAX_GREY:
             raise ArgumentError(
                 f"mask: {grey:.0%} of it is grey, expected white where the picture is missing and "
                 "black elsewhere"

@@ -162,7 +162,7 @@ class SampleRun:
             "shards": store.paths,
             "share": self.samples.share,
             "missing": store.pool.missing,
-            "bytes": {"sent": traffic.sent, "received": traffic.received, "once": traffic.given},
+            "bytes": dict(sent=traffic.sent, received=traffic.received, once=traffic.sent_once),
             "rounds": traffic.rounds,
         }
 

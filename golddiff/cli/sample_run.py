@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.cluster import answers_per_shard, open_sharded, shard_bars
 from golddiff.cli.command import command
-from golddiff.cli.first_use import LOOKED_AT, create_with_bars, first_look
+from golddiff.cli.first_use import FIRST_LOOK_IMAGES, create_with_bars, first_look
 from golddiff.cli.options import ReadingOptions, TrainingImages, check_outputs
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.sample import SampleJob, SampleRun, golden_subsets
@@ -56,7 +56,7 @@ def sample(options: SampleJob) -> None:
 
     from golddiff.samplers import level_of_strength, noise_levels
     from golddiff.sampling import check_room
-    from golddiff.sources.picture import fitted, read_picture
+    from golddiff.sources.picture import fit_to_shape, read_picture
 
     first = None if job.start is None else level_of_strength(job.strength)
     picture = None if job.start is None else read_picture("start", job.start)
@@ -67,9 +67,9 @@ def sample(options: SampleJob) -> None:
         raise ArgumentError(f"out: got the folder {job.out}, expected a file, for points")
     check_room(job.n, store.shape, 0 if job.trajectory is None else job.steps)
     labels = parse_labels(job.labels, store, job.n)
-    image = None if picture is None else fitted(picture, store.shape)
+    image = None if picture is None else fit_to_shape(picture, store.shape)
     if job.method == "recommended" and job.start is None and job.out.suffix.lower() in PICTURES:
-        first_look(store, job.out, min(job.n, LOOKED_AT), job.seed, labels)
+        first_look(store, job.out, min(job.n, FIRST_LOOK_IMAGES), job.seed, labels)
     denoiser = create_with_bars(job.method, store, job.settings, job.seed)
     levels = noise_levels(job.steps, job.sampler, first)
     subsets = golden_subsets(denoiser, levels, labels)

@@ -65,7 +65,7 @@ class Listing:
     @property
     def paths(self) -> list[str]:
         """The shards' paths; local ones are absolute, as actors run in other folders."""
-        paths = [joined(self.home or "", shard.path) for shard in self.shards]
+        paths = [join_path(self.home or "", shard.path) for shard in self.shards]
         return [os.path.abspath(without_scheme(p)) if is_local(p) else p for p in paths]
 
     def write(self, folder: Path) -> None:
@@ -129,7 +129,7 @@ class Listing:
     def _read(cls, source: str) -> Listing:
         home = source.removesuffix(NAME).rstrip("/") if source.endswith(NAME) else source
         home = home or "."
-        path = joined(home, NAME)
+        path = join_path(home, NAME)
         body = unsealed(path, _read_text(path), FORMAT, VERSION, "list of shards of golddiff")
         try:
             records = [ShardRecord(**record) for record in body["shards"]]
@@ -158,7 +158,7 @@ def is_local(path: str) -> bool:
     return "://" not in path or path.startswith("file://")
 
 
-def joined(base: str, name: str) -> str:
+def join_path(base: str, name: str) -> str:
     """Join a name to a folder or address; an absolute path or an address is unchanged."""
     if "://" in name or os.path.isabs(name):
         return name
@@ -182,7 +182,7 @@ def local_folder(path: str) -> Path:
     """
     if is_local(path):
         return Path(without_scheme(path))
-    text = _read_text(joined(path, MANIFEST))
+    text = _read_text(join_path(path, MANIFEST))
     folder = cache_folder() / "shards" / hashlib.sha256(text.encode()).hexdigest()[:24]
     if folder.is_dir():
         return folder

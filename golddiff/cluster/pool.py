@@ -35,7 +35,7 @@ class Traffic:
     received: int = 0  # bytes of answers
     calls: int = 0  # number of calls
     rounds: int = 0  # number of rounds of parallel calls
-    given: int = 0  # bytes that each machine fetches once: estimators with their masks, metrics
+    sent_once: int = 0  # bytes that each machine fetches once: estimators with their masks, metrics
 
 
 class Pool:
@@ -97,9 +97,9 @@ class Pool:
         if hashable not in self._references:
             while len(self._references) >= CACHE_SIZE:
                 self._references.popitem(last=False)
-            # cloudpickle also serializes classes of the user's script.
+            # cloudpickle also serialises classes of the user's script.
             packed = self.ray.cloudpickle.dumps(make())
-            self.traffic.given += len(packed)
+            self.traffic.sent_once += len(packed)
             self._references[hashable] = key, self.ray.put(packed)
         return self._references[hashable][1]
 

@@ -1,7 +1,6 @@
 """The process of one shard: an ordinary store of its images, and the calls it answers.
 
-Each call brings all that it needs; the process keeps only caches. So a process that was restarted
-gives the same answers.
+Each call carries its whole input, so a restarted process, without caches, gives the same answers.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ class Shard:
     def ask(self, method: str, packed: bytes, once: Sequence[Any]) -> tuple[int, bytes]:
         """Call a method and return this process's id and the packed result.
 
-        The first arguments are references (``once``), fetched once and cached; the others are
-        packed.
+        The references ``once`` are fetched once and cached; they precede the packed arguments.
         """
         if self._driver != __version__:
             raise ClusterError(
@@ -111,8 +109,8 @@ class Shard:
         """
         rows = expand(self.store, support).rows
         drawn = factor_rows(np.arange(support.images), self.store.d, images, seed)
-        own = slice(*np.searchsorted(drawn, [support.place, support.place + len(rows)]))
-        return moments(self.store.flat, rows[drawn[own] - support.place])
+        own = slice(*np.searchsorted(drawn, [support.offset, support.offset + len(rows)]))
+        return moments(self.store.flat, rows[drawn[own] - support.offset])
 
     def labels(self) -> I64:
         """The class of each image."""
@@ -144,12 +142,12 @@ class _Packer(pickle.Pickler):
 
 
 def pack(value: Any) -> bytes:
-    """Serialize plain data; an object that occurs twice is still one object when unpacked."""
+    """Serialise plain data; an object that occurs twice is still one object when unpacked."""
     out = io.BytesIO()
     _Packer(out, pickle.HIGHEST_PROTOCOL).dump(value)
     return out.getvalue()
 
 
 def unpack(packed: bytes) -> Any:
-    """Deserialize the output of :func:`pack`; the bytes must come from a trusted process."""
+    """Deserialise the output of :func:`pack`; the bytes must come from a trusted process."""
     return pickle.loads(packed)

@@ -25,7 +25,7 @@ def expand_all(store: ImageStore, parts: Sequence[AnySupport]) -> list[AnySuppor
 
 
 def expand(store: ImageStore, part: AnySupport) -> AnySupport:
-    """List a support in rows of the shard; empty for a class that the shard lacks."""
+    """Expand a support into rows of the shard; empty for a class that the shard lacks."""
     if not isinstance(part, RuleSupport):
         return part
     present = part.label is None or part.label in store.class_counts
@@ -64,8 +64,8 @@ class Borders:
     def cut(self, support: AnySupport) -> Sequence[AnySupport]:
         """Each shard's part of one support."""
         if isinstance(support, RuleSupport):
-            places = [0, *accumulate(self.class_sizes(support.label))][:-1]
-            return [replace(support, listing=_no_rows, place=place) for place in places]
+            offsets = [0, *accumulate(self.class_sizes(support.label))][:-1]
+            return [replace(support, listing=_no_rows, offset=offset) for offset in offsets]
         if isinstance(support, TiledSupport):
             tiles = [self._cut_rows(tile) for tile in support.tiles]
             return [TiledSupport(support.side, of_shard) for of_shard in zip(*tiles, strict=True)]

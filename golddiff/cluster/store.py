@@ -25,7 +25,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.manifest import FileRecord
-from golddiff.store.posteriors import for_one_level, over
+from golddiff.store.posteriors import for_one_level, with_images
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Question, Supports, TrainingSet
 from golddiff.support import AnySupport, Support, TiledSupport, per_query
@@ -40,7 +40,7 @@ UNAVAILABLE = ("flat", "norms", "proxies", "residency")
 
 
 class ShardedStore(TrainingSet):
-    """A training set whose images lie in shards, each held by a Ray actor.
+    """A training set in shards, each served by a Ray actor.
 
     Every denoiser and schedule of golddiff takes it in place of an :class:`golddiff.ImageStore`.
     Rows number the images of all shards, one shard after another. ``images`` and ``values`` fetch
@@ -107,8 +107,7 @@ class ShardedStore(TrainingSet):
         Raises:
             ArgumentError: no shard is given, or one twice; a resource or limit is invalid.
             StoreError: the list is damaged, or the shards do not form one store.
-            ClusterError: no cluster is reachable, a shard cannot be opened, or a shard runs another
-                version of golddiff.
+            ClusterError: no cluster is reachable; a shard cannot be opened or has another version.
         """
         if not as_number(patience) > 0:
             raise ArgumentError(f"patience: got {patience!r}, expected seconds above 0")
@@ -198,7 +197,7 @@ class ShardedStore(TrainingSet):
                 f"expected at most {byte_size(int(MAX_FETCHED_BYTES))}; use a golden subset"
             )
         estimator.ready(sigma)
-        local_estimator = over(estimator, _FetchedImages(self.shape, self.values(rows)))
+        local_estimator = with_images(estimator, _FetchedImages(self.shape, self.values(rows)))
         for part in local_estimator.contributions(x, sigma, _renumbered(support, rows), top, pixel):
             best = part.best
             if best is not None:
@@ -213,28 +212,28 @@ class ShardedStore(TrainingSet):
         """
         width = self.d if onto is None else onto.columns.shape[1]
         out = np.empty((len(rows), width), np.float32)
-        for places, values in self._from_owners("values", rows, onto):
-            out[places] = values
+        for positions, values in self._from_owners("values", rows, onto):
+            out[positions] = values
         return out
 
     def names_of(self, rows: Sequence[int] | I64) -> list[str] | None:
         """File names of images, fetched; None if any image has none."""
         names = np.empty(len(rows), object)
-        for places, files in self._from_owners("names_of", np.asarray(rows)):
-            names[places] = files  # None if the shard has no file names
+        for positions, files in self._from_owners("names_of", np.asarray(rows)):
+            names[positions] = files  # None if the shard has no file names
         return None if None in names else names.tolist()
 
     def _from_owners(self, method: str, rows: I64, *more: Any) -> Iterator[tuple[I64, Any]]:
         """Ask each shard that holds some of the rows; yields (indices into ``rows``, answer)."""
         starts = np.array(self.borders.first_rows)
         owner = np.searchsorted(starts, rows, side="right") - 1
-        places = {int(shard): np.flatnonzero(owner == shard) for shard in np.unique(owner)}
+        owned = {int(shard): np.flatnonzero(owner == shard) for shard in np.unique(owner)}
         answers = self.pool.ask(
-            method, lambda shard: (rows[places[shard]] - starts[shard], *more), shards=list(places)
+            method, lambda shard: (rows[owned[shard]] - starts[shard], *more), shards=list(owned)
         )
         for shard, answer in answers:
-            yield places.pop(shard), answer
-        for shard in places:
+            yield owned.pop(shard), answer
+        for shard in owned:
             raise ClusterError(f"cluster: shard {self.paths[shard]} is missing")
 
     def _make_factor(

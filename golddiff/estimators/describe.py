@@ -1,4 +1,4 @@
-"""Serialization of a denoiser as plain data, as a saved model stores it.
+"""Serialisation of a denoiser as plain data, as a saved model stores it.
 
 A description is a JSON-compatible dictionary without code::
 

@@ -144,13 +144,13 @@ class GaussiansPosterior:
             mean = np.broadcast_to(g.mean, self.x.shape)[query]
             yield replace(g, log_weight=log_weight, mean=mean)
 
-    def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
-        """(n, b, D) samples; those of a query depend on its entry of ``places``, not on others."""
+    def draw(self, n: int, seed: int, positions: Sequence[int]) -> F32:
+        """(n, b, D) samples; each query's depend on its own entry of ``positions`` only."""
         b, d = self.x.shape
         chosen, noise = np.empty((n, b), np.int64), np.empty((n, b, d), np.float32)
-        for q, place in enumerate(places):
+        for q, position in enumerate(positions):
             for i in range(n):
-                generator = np.random.default_rng((4, seed, place, i))
+                generator = np.random.default_rng((4, seed, position, i))
                 chosen[i, q] = int((self._shares[q].cumsum() <= generator.random()).sum())
                 noise[i, q] = generator.standard_normal(d, np.float32)
         out = np.empty((n, b, d), np.float32)

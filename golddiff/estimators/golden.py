@@ -200,7 +200,7 @@ class GoldDiff(Denoiser):
         return f"screens {m:,}, weighs {k:,} of {images:,} images"
 
     def given(self, log_weights: Any) -> Self:
-        """As :meth:`golddiff.denoiser.Denoiser.given`; not with ``guarantee``."""
+        """See the base class; raises ArgumentError for a schedule with ``guarantee``."""
         if self._guarantees(self.schedule):
             raise ArgumentError("given: no bound is proved under log weights; leave out guarantee")
         return super().given(log_weights)

@@ -23,7 +23,7 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import StoreOrPath
-from golddiff.store.posteriors import whole
+from golddiff.store.posteriors import as_support
 from golddiff.support import AnySupport, Side, Support
 from golddiff.system.arguments import Levels, sizes_of
 from golddiff.system.errors import ArgumentError
@@ -58,8 +58,7 @@ class Kamb(Estimator):
         memory_limit: see :class:`golddiff.denoiser.Estimator`.
 
     Raises:
-        ArgumentError: the images are not (C, H, W), a size is not odd, or the preset or boundary
-            is unknown.
+        ArgumentError: the images are not (C, H, W), a size is not odd, or a name is unknown.
     """
 
     part_size = IMAGES_PER_TASK  # small, because comparing all patches is slow
@@ -151,7 +150,7 @@ class Kamb(Estimator):
             terms = Contribution(part.rows, logits, values, Ranking(*best))
             return terms if pixel is None else self._at_pixel(terms, pixel)
 
-        yield from map_ordered(task, whole(support).split(IMAGES_PER_TASK))
+        yield from map_ordered(task, as_support(support).split(IMAGES_PER_TASK))
 
     def _at_pixel(self, whole: Contribution, pixel: int) -> Contribution:
         best = whole.best

@@ -1,4 +1,4 @@
-"""Masks saved with a training set, so that those of a noise level are computed once.
+"""Masks saved with a training set, so that each noise level's are computed only once.
 
 They are artifacts in the folder ``masks/``, one file per threshold and noise level, which records
 the covariance factor and the version of the mask code. A file holds only what the masks determine:
@@ -49,7 +49,7 @@ def tree_of(store: ImageStore, sigma: float, threshold: float) -> MaskTree:
         store.artifacts.save(
             name_of(sigma, threshold),
             {"counts": nodes.counts.astype(np.int32), "inputs": inputs},
-            _metadata(FORMAT, store, store.factors.mark(), sigma, threshold),
+            _metadata(FORMAT, store, store.factors.identifier(), sigma, threshold),
             LIMIT,
         )
     return tree_from_additions(nodes, store.shape)
@@ -57,7 +57,7 @@ def tree_of(store: ImageStore, sigma: float, threshold: float) -> MaskTree:
 
 def load(store: ImageStore, sigma: float, threshold: float) -> Additions | None:
     """The inputs added by a saved tree's nodes, or None without a valid file; counts as a use."""
-    expected = _metadata(FORMAT, store, store.factors.mark(), sigma, threshold)
+    expected = _metadata(FORMAT, store, store.factors.identifier(), sigma, threshold)
     tensors = store.artifacts.load(name_of(sigma, threshold), expected)
     if tensors is None or tensors.keys() != {"counts", "inputs"}:
         return None

@@ -26,7 +26,7 @@ from golddiff.system.parallel import single_threaded_blas
 BASIS_BATCH = 256  # basis images to which an operator is applied at a time
 ENTRY_BYTES = 60  # peak memory per entry of a sparse matrix, its transpose and its shares
 MAX_ITERATIONS = 48
-ALIKE = 0.02  # smallest standard deviation shown, about 3 of 256 grey levels
+MIN_SPREAD = 0.02  # smallest standard deviation that is shown, about 3 of 256 grey levels
 SMOOTH_TOL = 0.01  # distance to y where the smooth projection ends and the plain one takes over
 EXACT = 1e-3  # a quarter of an 8-bit step; a smaller distance to y makes no visible difference
 NEARBY, MIN_NOISE = 1000, 0.2  # of :func:`expected`, chosen on 24 other digits and faces
@@ -280,7 +280,7 @@ def pictures_of(
         "known": torch.from_numpy(first).float().reshape(operator.shape),
         **{f"restoration {i + 1}": image for i, image in enumerate(images)},
     }
-    if spread.max() >= ALIKE:
+    if spread.max() >= MIN_SPREAD:
         shown["their mean"] = images.mean(dim=0)
         grey = (4 * spread.mean(dim=0) - 1).clamp(-1, 1)
         shown["where they differ"] = grey.expand(operator.shape)

@@ -107,7 +107,7 @@ class GaussianMixture(GaussianDenoiser):
             self._fitted[prior] = self._fit(rows)
         return self._fitted[prior]
 
-    def keep(self, fitted: Components) -> None:
+    def set_fitted(self, fitted: Components) -> None:
         """Set the mixture of all images instead of fitting it."""
         self._fitted[None] = fitted
 

@@ -9,7 +9,7 @@ import numpy as np
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.optimal import Optimal
 from golddiff.store.nearest import Pixels
-from golddiff.store.posteriors import whole
+from golddiff.store.posteriors import as_support
 from golddiff.support import AnySupport, Prior, Support
 from golddiff.system.numbers import F32, I64
 
@@ -41,7 +41,7 @@ class NearestImage(Denoiser):
             points = scaled[unresolved]
             supports = self.store.nearest(points.astype(np.float32), count, Pixels(), everything)
             for query, point, support in zip(unresolved, points, supports, strict=True):
-                candidates = whole(support).rows
+                candidates = as_support(support).rows
                 squares = np.square(point - self.store.values(candidates))
                 sums = np.array([math.fsum(row) for row in squares])
                 smallest, largest = math.sqrt(sums.min()), math.sqrt(sums.max())

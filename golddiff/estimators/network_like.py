@@ -112,7 +112,7 @@ class NetworkLike(Denoiser):
         golden: the part with narrow masks, which weighs training images and so has sources.
     """
 
-    joined: Callable[..., Any] = staticmethod(np.median)  # combines means (parts, b, D)
+    combine: Callable[..., Any] = staticmethod(np.median)  # combines means (parts, b, D)
 
     def __init__(self, store: StoreOrPath, seed: int = 0) -> None:
         super().__init__(store)
@@ -133,7 +133,7 @@ class NetworkLike(Denoiser):
         means = np.stack([part.denoise(x, sigma, prior) for part in self.parts(sigma)])
         if self.store.is_pixels:
             means = means.clip(-1, 1)
-        combined: F32 = self.joined(means, axis=0).astype(np.float32)
+        combined: F32 = self.combine(means, axis=0).astype(np.float32)
         if sigma < GOLDEN_BELOW and self._has_black_background:
             above = combined + 1
             combined = np.minimum(above, 2 * (above - HAZE)).clip(0) - 1  # continuous, no step
@@ -160,11 +160,11 @@ class NetworkLike(Denoiser):
         if saved is None:
             self.store.artifacts.save(ARTIFACT, self._tensors())
         else:
-            names = {field.name: f"mixture.{field.name}" for field in fields(Components)}
-            self._mixture.keep(Components(**{name: saved[key] for name, key in names.items()}))
+            mixture = {field.name: saved[f"mixture.{field.name}"] for field in fields(Components)}
+            self._mixture.set_fitted(Components(**mixture))
             if self._patches is not None:
                 regions = range(len(self._patches.regions()))
-                self._patches.keep([Patches.of_tensors(saved, region) for region in regions])
+                self._patches.set_fitted([Patches.of_tensors(saved, region) for region in regions])
         self._fitted = True
 
     def with_seed(self, seed: int) -> NetworkLike:

@@ -1,7 +1,6 @@
 """Degradations as linear operators on images (b, C, H, W): holes, lower resolution, grey, blur.
 
-Each operator is local and can be composed with others. deepinv's physics and user functions work
-as well.
+Operators are local and can be composed. deepinv's physics and user functions work as well.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import torch
 from PIL import Image
 
 from golddiff.estimators.measurement import LinearOperator, linear
-from golddiff.sources.picture import covering, fitted
+from golddiff.sources.picture import fit_to_shape, scale_and_crop
 from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import is_whole
@@ -145,11 +144,11 @@ def known_of(
             f"picture: has {image.width} x {image.height} pixels, expected {width} x {height} or "
             "more (more is scaled and cropped, as training images are)"
         )
-    y = fitted(image, (channels, height, width))
+    y = fit_to_shape(image, (channels, height, width))
     if missing is not None:
         # In floats, because resampling weights below 0 also spread missing pixels.
         hole = Image.fromarray((np.asarray(missing.convert("L")) > 0).astype(np.float32))
-        missing_share = np.asarray(covering(hole, height, width))
+        missing_share = np.asarray(scale_and_crop(hole, height, width))
         is_known = torch.from_numpy(np.abs(missing_share) <= TRACE)
         lossy.append(kept(is_known))
         y = y[:, is_known]

@@ -15,7 +15,7 @@ from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
-from golddiff.store.posteriors import whole
+from golddiff.store.posteriors import as_support
 from golddiff.support import ABSENT, AnySupport, Support
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
@@ -67,13 +67,15 @@ class Optimal(Estimator):
         total = weights.sum(axis=1, keepdims=True)
         return Posterior(log_max[:, None], total, sums), log_max, weights
 
-    def squares(self, x: F64, sigma: float, part: Support, known: FirstPass) -> F64:
+    def weighted_squares(self, x: F64, sigma: float, part: Support, known: FirstPass) -> F64:
         """The sums (b, D) of w_i (x_i - m)^2 over a part's images, w_i their posterior weights."""
         kept, log_shares = self._log_shares(x, sigma, part, known)
         with self.images.stored.resident(part.rows[kept]) as (loaded, rows):
             return sums_of(loaded, rows, np.exp(log_shares), known.mean.numpy())
 
-    def pulled(self, x: F64, sigma: float, part: Support, known: FirstPass, cotangent: F64) -> F64:
+    def mean_pullback(
+        self, x: F64, sigma: float, part: Support, known: FirstPass, cotangent: F64
+    ) -> F64:
         """Derivatives of u . mean, u a cotangent: in x, and partial sums for g = 1 / (2 sigma^2).
 
         With w_i the weights and c_i = w_i u . (x_i - m), the derivative in x is
@@ -119,7 +121,7 @@ class Optimal(Estimator):
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), with a single location; see the base class."""
         images = self.images
-        for part in whole(support).split(IMAGES_PER_CONTRIBUTION):
+        for part in as_support(support).split(IMAGES_PER_CONTRIBUTION):
             with images.stored.resident(part.rows) as (loaded, rows):
                 distances = exact_distances(loaded, rows, x)
             logits = distances * -precision(sigma) + part.log_importance()

@@ -139,7 +139,7 @@ class PatchMixture(Denoiser):
             self._fitted = [self._fit(drawn) for drawn in self._random_patches(generator)]
         return self._fitted
 
-    def keep(self, fitted: list[Patches]) -> None:
+    def set_fitted(self, fitted: list[Patches]) -> None:
         """Set the priors instead of fitting them."""
         self._fitted = fitted
 

@@ -19,7 +19,7 @@ from golddiff.estimators.shared import SIDES, Summands, UnitMasks
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.kernels.gather import BLOCK
-from golddiff.kernels.mask_tiles import cut, mean_mask, mean_width
+from golddiff.kernels.mask_tiles import mean_mask, mean_width, tile_trees
 from golddiff.kernels.mask_tree import MaskTree, dense_mask
 from golddiff.kernels.pca_cpu import Sums, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
@@ -30,7 +30,7 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore, StoreOrPath
-from golddiff.store.posteriors import whole
+from golddiff.store.posteriors import as_support
 from golddiff.support import (
     AnySupport,
     OfChannel,
@@ -67,7 +67,7 @@ class Masks:
     def tiles(self, side: Side) -> list[MaskTree]:
         """One mask tree per square tile of the given side, row by row; cached."""
         if side not in self._tiles:
-            self._tiles[side] = cut(self.tree, self.shape, side)
+            self._tiles[side] = tile_trees(self.tree, self.shape, side)
         return self._tiles[side]
 
     def posterior(
@@ -195,7 +195,7 @@ class PCA(Estimator):
             mask = torch.from_numpy(dense_mask(masks.tree, self.images.d))
             return mask.to(store.device).float()
 
-        return partial(masked, gain=precision(sigma), mask=store.keep(masks, device_mask))
+        return partial(masked, gain=precision(sigma), mask=store.cached(masks, device_mask))
 
     def denoise_over(
         self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
@@ -205,12 +205,12 @@ class PCA(Estimator):
             return super().denoise_over(x, sigma, supports)
         out = np.empty_like(x)
         for support, queries in grouped(per_query(supports, len(x))):
-            out[queries] = self._batch_average(x[queries], sigma, whole(support))
+            out[queries] = self._batch_average(x[queries], sigma, as_support(support))
         return out
 
     def _batch_average(self, x: F32, sigma: float, support: Support) -> F32:
         """The plain average (b, D) of the posterior means over consecutive batches of images."""
-        batches = [_normalized(batch) for batch in support.split(self.batch_size)]
+        batches = [_normalised(batch) for batch in support.split(self.batch_size)]
         rounds = -(-len(batches) * BYTES_PER_VALUE * x.size // int(self.memory_limit))
         total = np.zeros(x.shape)
         for i in range(rounds):
@@ -240,7 +240,7 @@ class PCA(Estimator):
     ) -> Iterator[Contribution]:
         """The terms of one query (D,); each output (or pixel) is a location. See the base class.
 
-        With "wss", each batch's logits are normalized by their log-sum-exp, so that all batches
+        With "wss", each batch's logits are normalised by their log-sum-exp, so that all batches
         have equal weight, as in the average of their softmaxes.
         """
         images, tiles, masks = self.images, None, self.ready(sigma)
@@ -252,7 +252,7 @@ class PCA(Estimator):
         def task(part: Support) -> Contribution:
             logits = logits_of(part.rows)
             if isinstance(support, TiledSupport) and tiles is not None:
-                weights = [support.of_tile(t, part.rows) for t in range(len(support.tiles))]
+                weights = [support.log_weights_of(t, part.rows) for t in range(len(support.tiles))]
                 logits += np.stack(weights)[tiles]
             else:
                 logits += part.log_importance()
@@ -262,12 +262,13 @@ class PCA(Estimator):
             return Contribution(part.rows, logits, self.summands(values, pixel))
 
         size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
-        images_used = Support(support.rows) if isinstance(support, TiledSupport) else whole(support)
-        yield from map_ordered(task, images_used.split(size))
+        listed = Support(support.rows) if isinstance(support, TiledSupport) else as_support(support)
+        yield from map_ordered(task, listed.split(size))
 
     def summands(self, values: NDArray[Any], pixel: int | None = None) -> NDArray[Any]:
         """The values (k, V) that are weighted and summed for images (k, D); at one pixel (k, C)."""
-        return values if self.joining is None or pixel is not None else self.joining.given(values)
+        unchanged = self.joining is None or pixel is not None
+        return values if unchanged else self.joining.summands(values)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Blocks of images and posteriors in flight; with ``share``, parts of images and masks."""
@@ -280,7 +281,7 @@ class PCA(Estimator):
         return block * torch.get_num_threads(), d * (36 * results_held() + 100)
 
 
-def _normalized(batch: Support) -> Support:
+def _normalised(batch: Support) -> Support:
     """The batch with its largest log weight at 0, so that no "wss" batch underflows float32."""
     weights = batch.log_weights
     return batch if weights is None else Support(batch.rows, weights - weights.max())

@@ -24,7 +24,7 @@ from golddiff.noise import edm_sigmas, precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import StoreOrPath
-from golddiff.store.posteriors import whole
+from golddiff.store.posteriors import as_support
 from golddiff.support import AnySupport, Side, Support
 from golddiff.system.arguments import Levels, as_dense_tensor, sizes_of
 from golddiff.system.errors import ArgumentError
@@ -76,11 +76,11 @@ class PatchComposite(Estimator):
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """:meth:`weigh` in torch."""
         patches: PatchSet = self.ready(sigma)
-        masks = store.keep(
+        masks = store.cached(
             patches, lambda: torch.from_numpy(patches.masks).to(store.device, torch.float32)
         )
-        places = torch.from_numpy(patches.places).to(store.device)
-        return partial(patch_sets, gain=precision(sigma), masks=masks, places=places)
+        pixels = torch.from_numpy(patches.padded_pixels).to(store.device)
+        return partial(patch_sets, gain=precision(sigma), masks=masks, padded_pixels=pixels)
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
@@ -101,7 +101,7 @@ class PatchComposite(Estimator):
             logits_of_patches: F64 = -precision(sigma) * (squares @ masks.T.astype(np.float64))
             return logits_of_patches + part.log_importance()[:, None]
 
-        parts = whole(support).split(IMAGES_PER_CONTRIBUTION)
+        parts = as_support(support).split(IMAGES_PER_CONTRIBUTION)
         total = reduce(np.logaddexp, (log_sum_exp(logits(part).T) for part in parts))
         for part in parts:
             weights = np.exp(logits(part) - total) @ shares

@@ -34,8 +34,8 @@ class MethodSettings:
     """
 
     novelty: float | None = _setting(
-        "Novelty of recommended's pictures: 0 copies training images, 1 is as new as unseen images "
-        "of the same kind; default 0.7.",
+        "Method recommended: novelty of the pictures, from 0 (copies of training images) to 1 (as "
+        "new as unseen images of the same kind); default 0.7.",
         panel=None,
     )
     mask_threshold: float | None = _setting(
@@ -48,16 +48,16 @@ class MethodSettings:
         "for CIFAR-10."
     )
     boundary: str | None = _setting("Kamb: zeros (default), circular or none.")
-    variant: str | None = _setting("The paper's schedule: released (its code; default) or text.")
+    variant: str | None = _setting("GoldDiff's schedule: released (default) or text (the paper).")
     k_min: int | float | None = _setting(
-        "Smallest subset: a count (100) or a fraction (0.05, 1/20); default 1/20."
+        "GoldDiff: subset size at low noise, a count (100) or fraction (0.05, 1/20); default 1/20."
     )
-    k_max: int | float | None = _setting("Largest subset; default 1/10.")
-    m_min: int | float | None = _setting("Fewest screened, with --variant text; default 1/10.")
-    m_max: int | float | None = _setting("Most screened, with --variant text; default 1/4.")
-    tol: float | None = _setting("Adaptive methods: RMSE to the full scan, default 0.02.")
+    k_max: int | float | None = _setting("GoldDiff: subset size at high noise; default 1/10.")
+    m_min: int | float | None = _setting("--variant text: candidates at high noise; default 1/10.")
+    m_max: int | float | None = _setting("--variant text: candidates at low noise; default 1/4.")
+    tol: float | None = _setting("Adaptive methods: allowed RMSE to the full scan; default 0.02.")
     smoothing: float | None = _setting(
-        "SCFDM: standard deviation of the copies' noise, for pixels in -1 to 1; default 0.1."
+        "SCFDM: standard deviation of the smoothing noise, for pixels from -1 to 1; default 0.1."
     )
 
     def given(self) -> dict[str, object]:
@@ -235,21 +235,21 @@ def check_memory(method: str, store: ImageStore, settings: MethodSettings) -> No
     """Raise if computing a method's covariance and masks, unless saved, needs too much memory."""
     from golddiff.store.needs import check_images
 
-    if not store.factors.is_kept():
+    if not store.factors.is_saved():
         purpose = f"the covariance and masks of {method} for"
         check_images(store.n, store.shape, memory_needed(method, settings), purpose)
 
 
 def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:
     """A function (n, d) -> bytes that a method's covariance and masks take while computed."""
-    from golddiff.store.factors import FEW
+    from golddiff.store.factors import SAMPLE_SIZE
     from golddiff.store.needs import covariance_bytes, mask_bytes
     from golddiff.store.statistics import LARGE
 
     if any(base in name for base in NO_COVARIANCE) or settings.patch_size is not None:
         return lambda n, d: 0.0
     if name == "recommended":
-        return lambda n, d: mask_bytes(min(n, FEW) if d > LARGE else n, d)
+        return lambda n, d: mask_bytes(min(n, SAMPLE_SIZE) if d > LARGE else n, d)
     return covariance_bytes if name == "wiener" else mask_bytes
 
 

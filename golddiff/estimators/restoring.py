@@ -31,7 +31,7 @@ CLIP_ITERATIONS = 8  # LSQR iterations of each round; only the first projection 
 UNIT_SIGMA = math.sqrt(0.5)  # the noise level whose precision is 1
 # Mask thresholds for colour and for grey pictures (docs/results/restoring.md).
 COLOUR, GREY = 0.07, 0.01
-COLOUR_OF_FEW, FEW = 0.2, 1000  # the threshold for colour stores of fewer than FEW images
+COLOUR_SMALL, SMALL_STORE = 0.2, 1000  # threshold for colour stores of fewer than 1,000 images
 
 
 def for_restoring(store: ImageStore) -> PCA:
@@ -39,7 +39,7 @@ def for_restoring(store: ImageStore) -> PCA:
 
     No calibration is run. :func:`golddiff.restore` uses it for a store, over golden subsets.
     """
-    colour = COLOUR_OF_FEW if store.n < FEW else COLOUR
+    colour = COLOUR_SMALL if store.n < SMALL_STORE else COLOUR
     threshold = GREY if is_grey(store.shape) else colour
     return PCA(store, threshold, share=advised_share(store.shape))
 

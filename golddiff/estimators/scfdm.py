@@ -12,10 +12,10 @@ from golddiff.denoiser import DEFAULT_MEMORY_LIMIT
 from golddiff.estimators.optimal import IMAGES_PER_CONTRIBUTION, Optimal
 from golddiff.kernels.contributions import Contribution, values_at
 from golddiff.kernels.rows import weights_of
-from golddiff.noise import bits, precision
+from golddiff.noise import precision, seed_of_sigma
 from golddiff.posterior import Posterior
 from golddiff.store.images import StoreOrPath
-from golddiff.store.posteriors import whole
+from golddiff.store.posteriors import as_support
 from golddiff.support import ABSENT, AnySupport, Prior, per_query
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, QueryResult
 from golddiff.system.arguments import check_not_negative
@@ -31,9 +31,9 @@ class OverCopies(FittedSchedule):
         super().__init__(Optimal(smoothed.store, smoothed.memory_limit), settings)
         self._smoothed = smoothed
 
-    def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[QueryResult]:
+    def weighed(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
         """The averages of the copies' means and of their errors, which bound the mean's error."""
-        of_copies = super().weighed(self._smoothed.noisy(x, sigma), sigma, label, seed)
+        of_copies = super().weighed(self._smoothed.noisy(x, sigma), sigma, prior, seed)
         means, errors, images = (
             np.array([getattr(copy, name) for copy in of_copies]).reshape(-1, *shape).mean(axis=0)
             for name, shape in (("mean", x.shape), ("error", x.shape[:1]), ("images", x.shape[:1]))
@@ -81,7 +81,7 @@ class SCFDM(Optimal):
 
     def noise(self, sigma: float) -> F32:
         """The standard normal noise (M, D) of the copies at a noise level."""
-        generator = np.random.default_rng((self.seed, bits(sigma)))
+        generator = np.random.default_rng((self.seed, seed_of_sigma(sigma)))
         return generator.standard_normal((self.copies, self.images.d), np.float32)
 
     def noisy(self, x: F32, sigma: float) -> F32:
@@ -106,7 +106,7 @@ class SCFDM(Optimal):
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), with logs of mean weights as logits; see the base class."""
         images, copies = self.images, self.noisy(x[None], sigma)
-        parts = whole(support).split(IMAGES_PER_CONTRIBUTION)
+        parts = as_support(support).split(IMAGES_PER_CONTRIBUTION)
         total = reduce(Posterior.merge, (self.weigh(copies, sigma, part) for part in parts))
         for part in parts:
             with images.stored.resident(part.rows) as (loaded, rows):

@@ -30,7 +30,7 @@ class Seamless:
 
     shape: tuple[int, ...]  # (C, H, W) of an image
 
-    def given(self, values: NDArray[Any]) -> NDArray[Any]:
+    def summands(self, values: NDArray[Any]) -> NDArray[Any]:
         """Images (k, D) with their differences down and right, 0 at the last pixel, (k, V)."""
         images = values.reshape(len(values), *self.shape)
         down = np.diff(images, axis=2, append=images[:, :, -1:])
@@ -46,7 +46,7 @@ class Seamless:
     def transposed(self, cotangents: F64) -> F64:
         """The transpose of the linear map :meth:`joined`, from (b, D) to (b, V)."""
         b, d = cotangents.shape
-        transposed = self.given(_solved(cotangents.reshape(b, *self.shape)))
+        transposed = self.summands(_solved(cotangents.reshape(b, *self.shape)))
         transposed[:, :d] *= LAMBDA
         return transposed
 

@@ -38,8 +38,8 @@ def add_tiles(
     size = max(1, len(rows) if in_place(store.flat) else int(memory // store.flat.strides[0]))
     for start in range(0, len(rows), size):
         chunk = rows[start : start + size]
-        with store.stored.resident(chunk) as (loaded, loaded_rows):
-            parts = [_loaded_subset(tile, chunk, loaded_rows) for tile in support.tiles]
+        with store.stored.resident(chunk) as (loaded, local_rows):
+            parts = [_loaded_subset(tile, chunk, local_rows) for tile in support.tiles]
 
             def add(t: int, loaded: Stored = loaded, parts: Sequence[Support] = parts) -> None:
                 add_resident(loaded, parts[t], x, sigma, trees[t], sums)
@@ -47,8 +47,8 @@ def add_tiles(
             for_each(add, range(len(trees)))
 
 
-def _loaded_subset(tile: Support, chunk: I64, loaded_rows: I64) -> Support:
+def _loaded_subset(tile: Support, chunk: I64, local_rows: I64) -> Support:
     """The tile's images among a chunk of rows (k,), as rows of the loaded array."""
     first, last = np.searchsorted(tile.rows, [chunk[0], chunk[-1] + 1])
     subset = tile.at(np.arange(first, last))
-    return Support(loaded_rows[np.searchsorted(chunk, subset.rows)], subset.log_weights)
+    return Support(local_rows[np.searchsorted(chunk, subset.rows)], subset.log_weights)

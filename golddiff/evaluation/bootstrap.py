@@ -13,7 +13,7 @@ from golddiff.system.errors import ArgumentError
 
 RESAMPLES = 4000
 LEVEL = 0.95
-AT_ONCE = 10**6  # values resampled per batch, which bounds the memory
+VALUES_AT_ONCE = 10**6  # values resampled per batch, which bounds the memory
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,6 @@ def bootstrap(values: ArrayLike, seed: int = 0) -> Interval:
         return Interval(mean, mean, mean, len(kept))
     low, high = stats.bootstrap(
         (kept,), np.mean, confidence_level=LEVEL, n_resamples=RESAMPLES, method="percentile",
-        random_state=np.random.default_rng(seed), batch=max(1, AT_ONCE // len(kept)),
+        random_state=np.random.default_rng(seed), batch=max(1, VALUES_AT_ONCE // len(kept)),
     ).confidence_interval  # fmt: skip
     return Interval(mean, float(low), float(high), len(kept))

@@ -46,8 +46,7 @@ class Evaluation:
         steps, sigmas: step numbers and noise levels of the curves.
         own: curve of the predictions of each run at its own states, which shows how the runs
             diverge. None if the two sides use different samplers.
-        single: curve of single-step errors: both sides denoise the oracle's states. None if
-            ``single_step`` was False.
+        single: curve of single-step errors at the oracle's states; None without ``single_step``.
         seconds: wall time of the denoiser's calls, per image and step.
         processor_seconds: CPU time of those calls over all cores, unaffected by other programs.
         setup_seconds: time of a warm-up (one run of one image, one step of a batch), which builds
@@ -129,8 +128,7 @@ def evaluate(
 
     Args:
         denoiser: any analytical denoiser; its store gives the image shape.
-        oracle: a neural denoiser from :func:`golddiff.load_oracle`, or any callable with the same
-            signature.
+        oracle: a network from :func:`golddiff.load_oracle`, or a callable with its signature.
         n: number of images. The paper averages 128, enough to resolve differences of 0.02 in r2.
         steps: number of denoising steps.
         sampler: "ddim" (the paper's) or "heun".

@@ -63,8 +63,8 @@ def restore(
 
     After each step the estimate is projected towards the measurement, and unmeasured values move
     with their neighbours: x0 + a K A^T (A K A^T)^+ (y - A x0), with the least a that brings A x0
-    within ``noise`` of y; see :meth:`golddiff.estimators.measurement.Measurement.fitted`. The
-    golden subset is the nearest images by the sum of both terms.
+    within ``noise`` of y (``Measurement.project_smoothly`` of ``golddiff.estimators.measurement``).
+    The golden subset is the nearest images by the sum of both terms.
 
     The measurement nearly determines the result, so restorations from the same training images
     would be almost equal. The first uses all training images, each other one a random half.

@@ -1,7 +1,6 @@
 """Squared differences summed over small blocks of pixels, then weighted for each tile.
 
-As in the masked kernel, 64 images are processed side by side, so that intermediate results stay in
-the processor's caches.
+Like the masked kernel, it processes 64 images side by side, with intermediate results in cache.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.gather import BLOCK, gather, places, runs
+from golddiff.kernels.gather import BLOCK, gather, positions_in, runs
 from golddiff.kernels.lanes import LANES, empty_numbers, load, spread, store
 from golddiff.kernels.stored import Stored
 from golddiff.support import OfChannel, as_image, tile_of_each
@@ -35,22 +34,22 @@ class BlockWeights:
     ends: I64  # (blocks + 1,) offsets of each block's entries in ``inputs`` and ``values``
     used: I64  # (entries,) blocks of nonzero weight, tile by tile
     tiles: I64  # (T + 1,) offsets of each tile's entries in ``used``
-    shares: F32  # (entries,) their weights
+    weights: F32  # (entries,) their weights
 
     @classmethod
-    def of(cls, block: I64, shares: F32) -> BlockWeights:
+    def of(cls, block: I64, weights: F32) -> BlockWeights:
         """From the block of each value (D,) and the weights of blocks (T, blocks)."""
         columns = runs(np.arange(len(block)), len(block))
         values = np.argsort(block, kind="stable")
-        tile, used = np.nonzero(shares)
+        tile, used = np.nonzero(weights)
         return cls(
             columns,
-            places(columns, values),
+            positions_in(columns, values),
             values,
-            np.searchsorted(block[values], np.arange(shares.shape[1] + 1)),
+            np.searchsorted(block[values], np.arange(weights.shape[1] + 1)),
             used,
-            np.searchsorted(tile, np.arange(len(shares) + 1)),
-            shares[tile, used],
+            np.searchsorted(tile, np.arange(len(weights) + 1)),
+            weights[tile, used],
         )
 
 
@@ -74,7 +73,7 @@ def _squares(stored, x, inputs, values, ends, scales, offset, squares):  # type:
 
 @njit(nogil=True, cache=True)
 def _block_distances(  # type: ignore[no-untyped-def]
-    flat, rows, x, scale, offset, columns, inputs, values, ends, used, tiles, shares, out, begin
+    flat, rows, x, scale, offset, columns, inputs, values, ends, used, tiles, weights, out, begin
 ):  # fmt: skip
     stored = np.zeros(len(columns) * BLOCK, flat.dtype)
     squares = empty_numbers(len(ends) * BLOCK)
@@ -87,11 +86,11 @@ def _block_distances(  # type: ignore[no-untyped-def]
             for tile in range(len(tiles) - 1):
                 a = b = c = e = spread(np.float32(0.0))
                 for k in range(tiles[tile], tiles[tile + 1]):
-                    at, share = used[k] * BLOCK, spread(shares[k])
-                    a = a + share * load(squares, at)
-                    b = b + share * load(squares, at + LANES)
-                    c = c + share * load(squares, at + 2 * LANES)
-                    e = e + share * load(squares, at + 3 * LANES)
+                    at, weight = used[k] * BLOCK, spread(weights[k])
+                    a = a + weight * load(squares, at)
+                    b = b + weight * load(squares, at + LANES)
+                    c = c + weight * load(squares, at + 2 * LANES)
+                    e = e + weight * load(squares, at + 3 * LANES)
                 at = (query * out.shape[1] + tile) * n + begin + first
                 store(flat_out, at, a)
                 store(flat_out, at + LANES, b)
@@ -102,7 +101,7 @@ def _block_distances(  # type: ignore[no-untyped-def]
 def block_distances(
     stored: Stored, rows: I64, x: F32, block_weights: BlockWeights, out: F32, begin: int
 ) -> None:
-    """Write sum_b shares[t, b] sum_{n in b} (x_qn - x_in)^2 to out[q, t, begin + i].
+    """Write sum_b weights[t, b] sum_{n in b} (x_qn - x_in)^2 to out[q, t, begin + i].
 
     ``out`` (Q, T, n) is contiguous; ``begin`` and n are multiples of 64
     (:func:`golddiff.kernels.gather.padded`). Whole groups of 64 images are written, also where the
@@ -111,5 +110,5 @@ def block_distances(
     w = block_weights
     _block_distances(
         stored.flat, rows, x, *stored.scaling,
-        w.columns, w.inputs, w.values, w.ends, w.used, w.tiles, w.shares, out, begin,
+        w.columns, w.inputs, w.values, w.ends, w.used, w.tiles, w.weights, out, begin,
     )  # fmt: skip

@@ -24,8 +24,8 @@ from golddiff.system.numbers import F32, F64, I64
 WIDTH = 32  # integers multiplied at a time
 MIDDLE = 128  # the stored byte that represents 0
 IMAGES, QUERIES = 2, 4  # images and queries of a pass, whose sums fit in registers
-STRETCH = 2**16  # squares of bytes whose sum fits in 32 bits
-AT_ONCE = 64  # images that stay in a cache while all queries are compared
+STRETCH = 2**16  # number of squared bytes whose sum fits in 32 bits
+IMAGES_AT_ONCE = 64  # images that stay in a cache while all queries are compared
 
 _INT16, _INT32 = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (16, 32))
 _SUMS = ir.VectorType(ir.IntType(32), WIDTH // 2)
@@ -46,8 +46,8 @@ class _SumsModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _nothing(typingctx: Any) -> Any:
-    """Zero sums."""
+def _zero_sums(typingctx: Any) -> Any:
+    """Sums of 0."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return ir.Constant(_SUMS, [0] * (WIDTH // 2))
@@ -62,15 +62,15 @@ def _add_products(typingctx: Any, sums: Any, a: Any, i: Any, b: Any, j: Any) -> 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def wide(array: int) -> Any:
             data = context.make_array(signature.args[array])(context, builder, args[array]).data
-            place = builder.bitcast(builder.gep(data, [args[array + 1]]), _INT16.as_pointer())
-            return builder.sext(builder.load(place, align=2), _INT32)
+            pointer = builder.bitcast(builder.gep(data, [args[array + 1]]), _INT16.as_pointer())
+            return builder.sext(builder.load(pointer, align=2), _INT32)
 
         def every_other(first: int) -> Any:
             order = ir.Constant(_SUMS, list(range(first, WIDTH, 2)))
             return builder.shuffle_vector(products, products, order)
 
         products = builder.mul(wide(1), wide(3))
-        # The compiler recognizes this pattern as one instruction.
+        # The compiler recognises this pattern as one instruction.
         return builder.add(args[0], builder.add(every_other(0), every_other(1)))
 
     return _sums_type(_sums_type, a, types.intp, b, types.intp), generate
@@ -112,18 +112,18 @@ class QuantizedQueries:
 @njit(nogil=True, cache=True)
 def _distances(flat, rows, whole, norm, cross, unit, out, begin):  # type: ignore[no-untyped-def]
     width = whole.shape[1]
-    images, squares = np.zeros((AT_ONCE, width), np.int16), np.empty(AT_ONCE)
+    images, squares = np.zeros((IMAGES_AT_ONCE, width), np.int16), np.empty(IMAGES_AT_ONCE)
     products = np.empty((IMAGES, len(whole)), np.int32)
     a, b = images.ravel(), whole.ravel()
-    for first in range(0, len(rows), AT_ONCE):
-        count = min(AT_ONCE, len(rows) - first)
+    for first in range(0, len(rows), IMAGES_AT_ONCE):
+        count = min(IMAGES_AT_ONCE, len(rows) - first)
         for i in range(count):
             row, image = rows[first + i], images[i]
             for k in range(flat.shape[1]):
                 image[k] = np.int16(flat[row, k]) - np.int16(MIDDLE)
             squares[i] = 0.0
             for start in range(0, width, STRETCH):
-                c = _nothing()
+                c = _zero_sums()
                 for k in range(start, min(start + STRETCH, width), WIDTH):
                     c = _add_products(c, image, k, image, k)
                 squares[i] += _total(c)
@@ -132,7 +132,7 @@ def _distances(flat, rows, whole, norm, cross, unit, out, begin):  # type: ignor
             for query in range(0, len(whole), QUERIES):
                 o, p = query * width, (query + 1) * width
                 q, r = (query + 2) * width, (query + 3) * width
-                c = d = e = f = g = h = s = t = _nothing()
+                c = d = e = f = g = h = s = t = _zero_sums()
                 for k in range(0, width, WIDTH):
                     m, n = at + k, after + k
                     c, d = _add_products(c, a, m, b, o + k), _add_products(d, a, m, b, p + k)

@@ -19,9 +19,9 @@ from golddiff.posterior import Posterior
 from golddiff.support import AnySupport
 from golddiff.system.numbers import F32, F64, I64
 
-# Share of an estimator's memory limit for terms kept between the two passes; beyond it, the second
-# pass recomputes them.
-KEPT_SHARE = 0.25
+# Share of an estimator's memory limit for caching terms between the two passes; beyond it, the
+# second pass recomputes them.
+CACHE_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def values_at(store: Any, rows: I64, pixel: int | None) -> F32:
         values: F32 = store.values(rows)
         return values
     columns = outputs_at(store, pixel)
-    with store.stored.resident(rows) as (images, local_rows):
-        numbers = images.flat[local_rows[:, None], columns].astype(np.float32)
-        return images.scaled(numbers)  # type: ignore[no-any-return]
+    with store.stored.resident(rows) as (loaded, local_rows):
+        numbers = loaded.flat[local_rows[:, None], columns].astype(np.float32)
+        return loaded.scaled(numbers)  # type: ignore[no-any-return]
 
 
 def outputs_at(store: Any, pixel: int) -> I64:
@@ -124,9 +124,8 @@ def outputs_at(store: Any, pixel: int) -> I64:
 class Weights:
     """The weight of every image at every location, a part of the images at a time.
 
-    The constructor makes a first pass over the images to normalize the weights; iteration is the
-    second pass. Memory holds one part, or all terms if they fit in a quarter of the estimator's
-    ``memory_limit``.
+    The constructor makes a first pass over the images to normalise the weights; iteration is the
+    second pass. Memory holds one part, or all terms up to a quarter of ``memory_limit``.
 
     Args:
         estimator: computes the logits.
@@ -155,8 +154,8 @@ class Weights:
         self._parts: Callable[[], Iterator[Contribution]] = partial(
             estimator.store.contributions, estimator, x, sigma, support, self.top, pixel
         )
-        self._kept: list[Contribution] | None = []
-        kept_bytes, limit = 0, KEPT_SHARE * estimator.memory_limit
+        self._cached: list[Contribution] | None = []
+        cached_bytes, limit = 0, CACHE_SHARE * estimator.memory_limit
         sums: Posterior | None = None
         ranking: Ranking | None = None
         for part in self._parts():
@@ -167,11 +166,11 @@ class Weights:
                 if part.best is None
                 else ranking.merge(part.best)
             )
-            kept_bytes += part.nbytes
-            if kept_bytes > limit:
-                self._kept = None
-            elif self._kept is not None:
-                self._kept.append(part)
+            cached_bytes += part.nbytes
+            if cached_bytes > limit:
+                self._cached = None
+            elif self._cached is not None:
+                self._cached.append(part)
         assert sums is not None
         assert ranking is not None  # a support has at least one image
         self._highest, self._total = sums.log_max[0, :, None], sums.total[0, :, None]
@@ -180,7 +179,7 @@ class Weights:
 
     def __iter__(self) -> Iterator[tuple[Contribution, F64]]:
         """Yield each part with its weights (L, k), which sum to 1 per location over all parts."""
-        for part in self._parts() if self._kept is None else self._kept:
+        for part in self._parts() if self._cached is None else self._cached:
             yield part, self._weights(part.logits)
 
     def ranked(self) -> Ranking:
@@ -189,7 +188,7 @@ class Weights:
         return Ranking(self._weights(best.scores), best.rows, best.positions)
 
     def _weights(self, logits: F64) -> F64:
-        """Normalized weights (L, k); adding log(total) to a logit near 1e13 would round it off."""
+        """Normalised weights (L, k); adding log(total) to a logit near 1e13 would round it off."""
         weights: F64 = np.exp(logits - self._highest) / self._total
         return weights
 

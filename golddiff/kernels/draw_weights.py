@@ -12,7 +12,7 @@ from numba import njit
 from golddiff.kernels.lanes import LANES, any_above, exp, load, spread, store, sum_of
 
 # exp(-40) = 4e-18: groups of lanes entirely below are skipped, which are most at low noise.
-NOTHING = np.float32(-40)
+LOG_CUTOFF = np.float32(-40)
 
 
 @njit(nogil=True, cache=True)
@@ -30,7 +30,7 @@ def weight_sums(distances, best, gain):  # type: ignore[no-untyped-def]
     whole = len(distances) // LANES * LANES
     for i in range(0, whole, LANES):
         power = (load(distances, i) - least) * halves
-        if not any_above(power, NOTHING):
+        if not any_above(power, LOG_CUTOFF):
             continue
         t = exp(power)
         w = t * t
@@ -54,7 +54,7 @@ def add_weights(distances, best, gain, a, b, out):  # type: ignore[no-untyped-de
     whole = len(distances) // LANES * LANES
     for i in range(0, whole, LANES):
         power = (load(distances, i) - least) * halves
-        if not any_above(power, NOTHING):
+        if not any_above(power, LOG_CUTOFF):
             continue
         t = exp(power)
         store(out, i, load(out, i) + (exact * t + tempered) * t)

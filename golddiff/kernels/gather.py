@@ -1,7 +1,7 @@
 """Transpose stored rows, in registers, into blocks with images side by side.
 
 The masked kernels process each value for a run of images at once, which needs transposed rows.
-Sixteen rows of sixteen neighboring values are loaded and interleaved four times.
+Sixteen rows of sixteen neighbouring values are loaded and interleaved four times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HIGH = [i + LANES // 2 for i in _LOW]
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _turn(typingctx: Any, flat: Any, rows: Any, i: Any, column: Any, out: Any, at: Any) -> Any:
+def _transpose(typingctx: Any, flat: Any, rows: Any, i: Any, column: Any, out: Any, at: Any) -> Any:
     """out[at + n * BLOCK + j] = flat[rows[i + j], column + n] for n and j below LANES."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -47,8 +47,8 @@ def _turn(typingctx: Any, flat: Any, rows: Any, i: Any, column: Any, out: Any, a
         vectors = []
         for j in range(LANES):
             row = builder.load(builder.gep(chosen.data, [builder.add(args[2], index(j))]))
-            place = builder.add(builder.mul(row, stride), args[3])
-            pointer = builder.bitcast(builder.gep(source.data, [place]), vector.as_pointer())
+            start = builder.add(builder.mul(row, stride), args[3])
+            pointer = builder.bitcast(builder.gep(source.data, [start]), vector.as_pointer())
             vectors.append(builder.load(pointer, align=align))
         half = LANES // 2
         for _ in range(4):
@@ -59,8 +59,8 @@ def _turn(typingctx: Any, flat: Any, rows: Any, i: Any, column: Any, out: Any, a
                 for order in (_LOW, _HIGH)
             ]
         for n in range(LANES):
-            place = builder.add(args[5], index(n * BLOCK))
-            pointer = builder.bitcast(builder.gep(target.data, [place]), vector.as_pointer())
+            start = builder.add(args[5], index(n * BLOCK))
+            pointer = builder.bitcast(builder.gep(target.data, [start]), vector.as_pointer())
             builder.store(vectors[n], pointer, align=align)
         return context.get_dummy_value()
 
@@ -81,7 +81,7 @@ def gather(flat, rows, first, columns, out):  # type: ignore[no-untyped-def]
     whole = len(columns) // LANES * LANES
     for p in range(0, whole, LANES):
         for i in range(0, BLOCK, LANES):
-            _turn(flat, block, i, columns[p], out, p * BLOCK + i)
+            _transpose(flat, block, i, columns[p], out, p * BLOCK + i)
     for p in range(whole, len(columns)):
         for j in range(BLOCK):
             out[p * BLOCK + j] = flat[block[j], columns[p]]
@@ -110,7 +110,7 @@ def runs(wanted: NDArray[np.integer[Any]], d: int) -> I64:
     return (np.array(starts, np.int64)[:, None] + np.arange(LANES)).ravel()
 
 
-def places(columns: I64, values: NDArray[np.integer[Any]]) -> I64:
+def positions_in(columns: I64, values: NDArray[np.integer[Any]]) -> I64:
     """A position in ``columns`` of each value; ``columns`` must contain every value."""
     order = np.argsort(columns, kind="stable")
     positions: I64 = order[np.searchsorted(columns, values, sorter=order)]

@@ -6,8 +6,7 @@ the patch. This needs no unfolding and no matrix product, so that the cost of an
 with the patch size. Differences are squared directly, without cancellation.
 
 The vector lanes hold LANES images, so that every box sum adds whole vectors. A weight more than
-CUTOFF nats below the best so far at its position is skipped: a billion of them together weigh less
-than 1e-8 of the best.
+CUTOFF nats below its position's best is skipped: a billion of them weigh below 1e-8 of the best.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from golddiff.system.numbers import F32, I64
 Boundary = Literal["zeros", "circular", "none"]
 
 CUTOFF = np.float32(40.0)
-NOTHING = np.float32(-1e36)  # initial best logit of a position
+NO_LOGIT = np.float32(-1e36)  # initial best logit of a position
 ABSENT = np.float32(-2e38)  # log weight of a lane without an image
 
 
@@ -110,21 +109,21 @@ def patch_posterior(
     """
     channels, height, width = shape
     b, positions = len(x), height * width
-    log_max = np.full((b, positions), NOTHING, np.float32)
+    log_max = np.full((b, positions), NO_LOGIT, np.float32)
     total = np.zeros((b, positions))
     weighted = np.zeros((b, channels * positions))
     gain = np.float32(precision(sigma))
     vertical, horizontal = axes
-    with stored.resident(part.rows) as (images, rows):
+    with stored.resident(part.rows) as (loaded, rows):
         _patch_posterior(
-            images.flat, rows, part.log_importance().astype(np.float32), *roots(x, sigma), gain,
+            loaded.flat, rows, part.log_importance().astype(np.float32), *roots(x, sigma), gain,
             channels, height, width,
             vertical.runs, vertical.query, vertical.image, vertical.reach,
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
             *stored.scaling, log_max, total, weighted,
         )  # fmt: skip
     return Posterior(
-        np.where(log_max > NOTHING, log_max, -np.inf).astype(np.float64), total, weighted
+        np.where(log_max > NO_LOGIT, log_max, -np.inf).astype(np.float64), total, weighted
     )
 
 

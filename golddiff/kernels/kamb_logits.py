@@ -48,16 +48,16 @@ def patch_contributions(
     best_rows = np.full((positions, top), -1)
     best_positions = np.full((positions, top), -1)
     vertical, horizontal = axes
-    with stored.resident(rows) as (images, places):
+    with stored.resident(rows) as (loaded, local_rows):
         _patch_contributions(
-            images.flat, places, part.log_importance(), x.astype(np.float64), precision(sigma),
+            loaded.flat, local_rows, part.log_importance(), x.astype(np.float64), precision(sigma),
             channels, height, width,
             vertical.runs, vertical.query, vertical.image, vertical.reach,
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
             *stored.scaling,
             logits, values, scores, best_rows, best_positions,
         )  # fmt: skip
-    if places is not rows:
+    if local_rows is not rows:
         best_rows = np.where(best_rows >= 0, rows[best_rows], -1)
     return logits, values, (scores, best_rows, best_positions)
 

@@ -1,6 +1,6 @@
 """A SIMD vector type, ``Lanes``: LANES float32 numbers as one value in compiled functions.
 
-Numba vectorizes long plain loops. It fails where a branch follows every few numbers, because it
+Numba vectorises long plain loops. It fails where a branch follows every few numbers, because it
 must assume that each store may change any array. A ``Lanes`` value lives in registers: the compiler
 maps it to one on AVX-512, two on AVX2, four on ARM.
 

@@ -25,15 +25,15 @@ def lowest(numbers: F32, k: int) -> I64:
     bound = np.partition(values, k - 1)[k - 1]
     below = np.flatnonzero(values < bound)
     equal = np.flatnonzero(values == bound)[: k - len(below)]
-    lowest_places: I64 = candidates[np.sort(np.concatenate([below, equal]))]
-    return lowest_places
+    positions: I64 = candidates[np.sort(np.concatenate([below, equal]))]
+    return positions
 
 
 def lowest_first(numbers: F32, k: int) -> I64:
     """Like :func:`lowest`, ordered by number, lowest first."""
     candidates = _candidates(numbers, min(k, len(numbers)))
-    places: I64 = candidates[np.argsort(numbers[candidates], kind="stable")[:k]]
-    return places
+    positions: I64 = candidates[np.argsort(numbers[candidates], kind="stable")[:k]]
+    return positions
 
 
 def _candidates(numbers: F32, k: int) -> I64:

@@ -1,7 +1,6 @@
 """Cut a mask tree into tiles, so that each tile of outputs can have its own support.
 
-Tiles are given by :data:`golddiff.support.Side`; outputs of a single channel share more of their
-masks.
+Tiles of a single channel (:data:`golddiff.support.Side`) share more of their masks.
 """
 
 from __future__ import annotations
@@ -9,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.kernels.gather import places, runs
+from golddiff.kernels.gather import positions_in, runs
 from golddiff.kernels.mask_tree import LEVELS, MaskTree, sides
 from golddiff.support import Side, pixels, tile_of_each
 from golddiff.system.numbers import F32, I64
 
 
-def cut(tree: MaskTree, shape: tuple[int, ...], side: Side) -> list[MaskTree]:
+def tile_trees(tree: MaskTree, shape: tuple[int, ...], side: Side) -> list[MaskTree]:
     """The trees of the square tiles of one side, row by row.
 
     Each output is in exactly one tile and keeps its mask. A tile reads only the inputs of its own
@@ -68,10 +67,10 @@ def _leaves_below(tree: MaskTree) -> I64:
 
 def _nodes_above(level: I64, top: int) -> I64:
     """The last preceding node of each level above ``top``, for every node: (top, nodes)."""
-    place = np.arange(len(level))
+    position = np.arange(len(level))
     above = np.empty((top, len(level)), np.int64)
     for upper in range(top):
-        above[upper] = np.maximum.accumulate(np.where(level == upper, place, 0))
+        above[upper] = np.maximum.accumulate(np.where(level == upper, position, 0))
     return above
 
 
@@ -88,13 +87,13 @@ def _tile_tree(tree: MaskTree, nodes: I64, above: I64, top: int, d: int) -> Mask
     inputs, leaf = tree.columns[np.concatenate(parts)], outputs >= 0
     columns = runs(np.union1d(inputs, outputs[leaf]), d)
     own = np.full(len(nodes), -1)
-    own[leaf] = places(columns, outputs[leaf])
+    own[leaf] = positions_in(columns, outputs[leaf])
     return MaskTree(
         tree.level[nodes],
         ends - np.array(lengths),
         ends,
         outputs,
         own,
-        places(columns, inputs).astype(np.int32),
+        positions_in(columns, inputs).astype(np.int32),
         columns,
     )

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.kernels.gather import BLOCK, NEGLIGIBLE, gather, gather_weights, places, runs
+from golddiff.kernels.gather import BLOCK, NEGLIGIBLE, gather, gather_weights, positions_in, runs
 from golddiff.kernels.lanes import (
     LANES,
     any_above,
@@ -65,7 +65,7 @@ class PatchSet:
         return (np.arange(len(self.pixels)) - self.stops[patch]) * len(self.masks) + patch
 
     @cached_property
-    def places(self) -> I64:
+    def padded_pixels(self) -> I64:
         """(width, K) the pixels of each patch, padded with -1."""
         padded = np.full(self.width * len(self.masks), -1)
         padded[self.entries] = self.pixels
@@ -83,9 +83,9 @@ class PatchSet:
 @njit(nogil=True, cache=True)
 def _patch_means(  # type: ignore[no-untyped-def]
     flat, rows, log_weights, first_root, second_root, scale, offset, gain,
-    pixels, stops, columns, place, positions, log_max, total, weighted,
+    pixels, stops, columns, column_of, positions, log_max, total, weighted,
 ):  # fmt: skip
-    d, zero = len(place), spread(np.float32(0.0))
+    d, zero = len(column_of), spread(np.float32(0.0))
     stored, terms = np.zeros(len(columns) * BLOCK, flat.dtype), empty_numbers(positions * BLOCK)
     prior, gains, scales = empty_numbers(BLOCK), spread(gain), spread(scale)
     for first in range(0, len(rows), BLOCK):
@@ -96,7 +96,7 @@ def _patch_means(  # type: ignore[no-untyped-def]
                 for i in range(0, BLOCK, LANES):
                     term = zero
                     for n in range(p, d, positions):
-                        value = load(stored, place[n] * BLOCK + i) * scales
+                        value = load(stored, column_of[n] * BLOCK + i) * scales
                         left, right = offset - first_root[q, n], offset - second_root[q, n]
                         term = term + (value + spread(left)) * (value + spread(right))
                     store(terms, p * BLOCK + i, term)
@@ -112,12 +112,12 @@ def _patch_means(  # type: ignore[no-untyped-def]
                 b = b * gains + load(prior, LANES)
                 c = c * gains + load(prior, 2 * LANES)
                 e = e * gains + load(prior, 3 * LANES)
-                ahead = larger(larger(a, b), larger(c, e))
+                highest = larger(larger(a, b), larger(c, e))
                 top = log_max[q, k]
-                if not any_above(ahead, top - NEGLIGIBLE):
+                if not any_above(highest, top - NEGLIGIBLE):
                     continue
-                if any_above(ahead, top):
-                    best = largest(ahead)
+                if any_above(highest, top):
+                    best = largest(highest)
                     shrink = np.exp(np.float64(top) - np.float64(best))
                     total[q, k] *= shrink
                     weighted[q, k] *= shrink
@@ -129,7 +129,7 @@ def _patch_means(  # type: ignore[no-untyped-def]
                 sums = weighted[q, k]
                 for channel in range(len(sums)):
                     for entry in range(stops[k], stops[k + 1]):
-                        n = place[channel * positions + pixels[entry]] * BLOCK
+                        n = column_of[channel * positions + pixels[entry]] * BLOCK
                         sums[channel, entry - stops[k]] += sum_of(
                             (a * load(stored, n) + b * load(stored, n + LANES))
                             + (c * load(stored, n + 2 * LANES)
@@ -147,17 +147,17 @@ def patch_means(
     """
     (b, d), (count, positions) = x.shape, patches.masks.shape
     columns = runs(np.arange(d), d)
-    place = places(columns, np.arange(d))
+    column_of = positions_in(columns, np.arange(d))
     log_max = np.full((b, count), -np.inf, np.float32)
     total = np.zeros((b, count))
     weighted = np.zeros((b, count, d // positions, patches.width))
     x_roots = roots(x, sigma)
     for part in images.split(ROWS_AT_ONCE):
-        with stored.resident(part.rows) as (resident, rows):
+        with stored.resident(part.rows) as (loaded, rows):
             _patch_means(
-                resident.flat, rows, part.log_importance().astype(np.float32), *x_roots,
+                loaded.flat, rows, part.log_importance().astype(np.float32), *x_roots,
                 *stored.scaling, np.float32(-precision(sigma)),
-                patches.pixels, patches.stops, columns, place, positions,
+                patches.pixels, patches.stops, columns, column_of, positions,
                 log_max, total, weighted,
             )  # fmt: skip
     # The kernel sums stored values; convert to pixel values.

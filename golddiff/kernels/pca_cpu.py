@@ -84,12 +84,12 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
                 c = c * gains + load(prior, 2 * LANES)
                 e = e * gains + load(prior, 3 * LANES)
                 # any_above is cheap; largest is slow and rarely needed.
-                ahead = larger(larger(a, b), larger(c, e))
+                highest = larger(larger(a, b), larger(c, e))
                 top = maxima[o]
-                if not any_above(ahead, top - NEGLIGIBLE):
+                if not any_above(highest, top - NEGLIGIBLE):
                     continue
-                if any_above(ahead, top):
-                    best = largest(ahead)
+                if any_above(highest, top):
+                    best = largest(highest)
                     shrink = np.exp(top - best)
                     totals[o] *= shrink
                     moments[o] *= shrink
@@ -115,8 +115,8 @@ def masked_posterior(
     ``tree`` holds the masks M.
     """
     sums = Sums.empty(*x.shape)
-    with stored.resident(part.rows) as (images, local_rows):
-        add_resident(images, Support(local_rows, part.log_weights), x, sigma, tree, sums)
+    with stored.resident(part.rows) as (loaded, local_rows):
+        add_resident(loaded, Support(local_rows, part.log_weights), x, sigma, tree, sums)
     return sums.posterior()
 
 

@@ -50,9 +50,9 @@ def masked_logits(stored: Stored, rows: I64, x: F32, sigma: float, tree: MaskTre
     ``tree`` holds the masks M of all outputs, or of some (:func:`output_masks`).
     """
     out = np.empty((int(tree.output.max()) + 1, len(rows)))
-    with stored.resident(rows) as (images, local_rows):
+    with stored.resident(rows) as (loaded, local_rows):
         _masked_logits(
-            images.flat, local_rows, x.astype(np.float64), *stored.scaling, -precision(sigma),
+            loaded.flat, local_rows, x.astype(np.float64), *stored.scaling, -precision(sigma),
             tree.level, tree.start, tree.stop, tree.output, tree.inputs,
             tree.columns, out,
         )  # fmt: skip

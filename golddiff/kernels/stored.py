@@ -48,15 +48,15 @@ class Stored:
     @contextmanager
     def resident(self, rows: I64) -> Iterator[tuple[Stored, I64]]:
         """Yield images whose given rows are in memory, and the rows' indices there."""
-        with resident_rows(self.flat, rows) as (flat, places):
-            yield replace(self, flat=flat), places
+        with resident_rows(self.flat, rows) as (flat, local_rows):
+            yield replace(self, flat=flat), local_rows
 
     def values(self, rows: I64) -> F32:
         """The values of the given rows, (k, D) float32."""
         values = np.empty((len(rows), self.flat.shape[1]), np.float32)
         for start, part in parts(rows):
-            with resident_rows(self.flat, part) as (flat, places):
-                values[start : start + len(part)] = flat[places]
+            with resident_rows(self.flat, part) as (flat, local_rows):
+                values[start : start + len(part)] = flat[local_rows]
         return self.scaled(values)
 
     def scaled(self, numbers: F32) -> F32:

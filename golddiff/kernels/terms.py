@@ -2,8 +2,8 @@
 
 :mod:`golddiff.store.exact` computes variances and derivatives from them. A term is
 
-    (query, places, logits, values): the query (a slice of length 1), the images' indices (m,),
-    logits (1, m, L) without log weights, and values (m, V), V a multiple of L.
+    (query, images, logits, values): the query (a slice of length 1), the indices of the images
+    (m,), logits (1, m, L) without log weights, and values (m, V), V a multiple of L.
 
 Shared arguments: ``x`` (b, D) queries, ``gain`` (b, 1) 1 / (2 sigma^2), ``values`` (m, D) images.
 """
@@ -43,16 +43,16 @@ def pixel_terms(
     values: torch.Tensor,
     x: torch.Tensor,
     gain: torch.Tensor,
-    summed: Callable[[torch.Tensor], torch.Tensor],
-    given: torch.Tensor,
+    mask_product: Callable[[torch.Tensor], torch.Tensor],
+    summands: torch.Tensor,
 ) -> Terms:
-    """One logit per location; ``summed`` maps squared differences (m, D) to (m, L).
+    """One logit per location; ``mask_product`` maps squared differences (m, D) to (m, L).
 
-    ``given`` (m, V) are the images' values in the weighted sums.
+    ``summands`` (m, V) are the images' values in the weighted sums.
     """
     for q in range(len(x)):
-        logits = -gain[q] * summed((values - x[q]).square())
-        yield slice(q, q + 1), slice(None), logits[None], given
+        logits = -gain[q] * mask_product((values - x[q]).square())
+        yield slice(q, q + 1), slice(None), logits[None], summands
 
 
 def patch_terms(

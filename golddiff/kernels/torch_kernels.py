@@ -110,12 +110,12 @@ def patch_sets(
     x: torch.Tensor,
     gain: float,
     masks: torch.Tensor,
-    places: torch.Tensor,
+    padded_pixels: torch.Tensor,
 ) -> Partial:
     """One logit per patch; see :func:`golddiff.kernels.patch_sets.patch_means`.
 
-    ``masks`` (K, P) float32 mark the patches' pixels; ``places`` (width, K) are
-    :attr:`golddiff.kernels.patch_sets.PatchSet.places`.
+    ``masks`` (K, P) float32 mark the patches' pixels; ``padded_pixels`` (width, K) are
+    :attr:`golddiff.kernels.patch_sets.PatchSet.padded_pixels`.
     """
     pixels = masks.shape[1]
     parts = []
@@ -123,7 +123,8 @@ def patch_sets(
         squares = (values - query).square().reshape(len(values), -1, pixels).sum(dim=1)
         log_max, weights = _exponentials((squares @ masks.T) * -gain, log_weights)
         sums = (values.T @ weights).reshape(-1, pixels, len(masks))  # (C, P, K)
-        padded = sums.gather(1, places.clamp(min=0).expand(len(sums), -1, -1)) * (places >= 0)
+        index = padded_pixels.clamp(min=0).expand(len(sums), -1, -1)
+        padded = sums.gather(1, index) * (padded_pixels >= 0)
         parts.append((log_max, weights.sum(dim=0), padded.flatten()))
     return _stacked(parts)
 
@@ -159,17 +160,17 @@ def offsets(
 
 def _axis(length: int, size: int, boundary: str) -> list[tuple[int, torch.Tensor]]:
     """Offsets along one axis, zero first, and the positions (length,) to compare at each."""
-    place, edge = torch.arange(length), size // 2
+    position, edge = torch.arange(length), size // 2
     everywhere = torch.ones(length, dtype=torch.bool)
     if boundary == "none":
         return [(0, everywhere)]
     if boundary == "circular":
         return [(d, everywhere) for d in range(length)]
-    inside = (place >= edge) & (place < length - edge)
+    inside = (position >= edge) & (position < length - edge)
     offsets = [(0, everywhere)]
     for d in range(1, length - 2 * edge):
         for step in (d, -d):
-            source = place + step
+            source = position + step
             offsets.append((step, inside & (source >= edge) & (source < length - edge)))
     return offsets
 

@@ -11,7 +11,7 @@ import torch
 
 from golddiff.noise import LOADING
 from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
-from golddiff.oracles.weights import check_state_dict, fill, read_safetensors, regular_file
+from golddiff.oracles.weights import build_network, check_state_dict, read_safetensors, regular_file
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 from golddiff.system.torch_files import read_torch
 
@@ -88,7 +88,7 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
     state = read_safetensors(path)[0] if path == files[0] else read_torch(path)
     tensors = check_state_dict(state, path)
     try:
-        return fill(lambda: UNet2DModel.from_config(config), tensors, path)
+        return build_network(lambda: UNet2DModel.from_config(config), tensors, path)
     except CheckpointError:
         raise
     except Exception as error:

@@ -15,7 +15,13 @@ import torch
 
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS, TIMESTEPS
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig, sinusoids
-from golddiff.oracles.weights import check_state_dict, fill, joined, read_safetensors, regular_file
+from golddiff.oracles.weights import (
+    build_network,
+    check_state_dict,
+    join_names,
+    read_safetensors,
+    regular_file,
+)
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 from golddiff.system.numbers import check_count
 from golddiff.system.torch_files import read_torch
@@ -38,7 +44,9 @@ def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
     tensors, header = read_safetensors(path)
     config, description = _parse_header(path, header.get(KEY))
     check_state_dict(tensors, path)
-    network = fill(lambda: UNet(config), tensors, path, optional={TABLE}, parts=config.parts)
+    network = build_network(
+        lambda: UNet(config), tensors, path, optional={TABLE}, parts=config.parts
+    )
     return network, description
 
 
@@ -101,7 +109,7 @@ def load_published(path: Path, resolution: int | None = None) -> dict[str, Any]:
         state = state[STATE]
     tensors = check_state_dict(state, path)
     config = infer_config(tensors, path)
-    network: UNet = fill(lambda: UNet(config), tensors, path, parts=config.parts)
+    network: UNet = build_network(lambda: UNet(config), tensors, path, parts=config.parts)
     # Fractional timesteps are embedded by the formula, so the table must agree with it.
     table = network.get_parameter(TABLE)
     if not torch.allclose(table, sinusoids(torch.arange(TIMESTEPS), table.shape[1]), atol=1e-2):
@@ -134,7 +142,7 @@ def infer_config(tensors: Mapping[str, torch.Tensor], path: Path) -> UNetConfig:
     head = shapes.get("head.weight", ())
     widths, halvings = _down_blocks(shapes)
     if len(head) != 4 or not widths or head[0] < 1 or any(w % head[0] for w in widths):
-        names = joined(sorted(tensors)) or "nothing"
+        names = join_names(sorted(tensors)) or "nothing"
         raise CheckpointError(f"{path} holds no attention-free DDPM U-Net; it has {names}")
     channels, image_channels = head[:2]
     levels, blocks = len(halvings) + 1, len(widths) // (len(halvings) + 1)

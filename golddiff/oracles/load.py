@@ -67,8 +67,7 @@ def load_oracle(
         A :class:`golddiff.Oracle`, ready for :func:`golddiff.sample`.
 
     Raises:
-        CheckpointError: the file does not exist, is damaged, has another architecture or format, or
-            needs code to be run.
+        CheckpointError: the file is missing, damaged, of an unknown kind, or needs code to be run.
         ArgumentError: the device is not available, or the resolution does not fit.
     """
     check_count("batch_size", batch_size)

@@ -22,10 +22,10 @@ from golddiff.system.numbers import check_count
 
 
 @dataclass(frozen=True)
-class Images:
-    """Stands in for a denoiser's store: the two attributes that :func:`golddiff.sample` reads."""
+class StoreProperties:
+    """The two attributes of a denoiser's store that :func:`golddiff.sample` reads."""
 
-    shape: tuple[int, ...]  # of one image (C, H, W), or of any other array the network denoises
+    shape: tuple[int, ...]  # shape of one image (C, H, W), or of another array to denoise
     is_pixels: bool = True  # whether values lie in [-1, 1]
 
 
@@ -104,7 +104,7 @@ class Oracle:
         self.num_classes, self.no_class, self.kind = num_classes, no_class, kind
 
     @property
-    def store(self) -> Images:
+    def store(self) -> StoreProperties:
         """The shape of an image, and whether its values are pixels in [-1, 1].
 
         Raises:
@@ -112,7 +112,7 @@ class Oracle:
         """
         if self.shape is None:
             raise ArgumentError("shape: give Oracle(..., shape=(C, H, W)) to sample with it")
-        return Images(self.shape, self.is_pixels)
+        return StoreProperties(self.shape, self.is_pixels)
 
     @property
     def conditional(self) -> bool:

@@ -25,7 +25,7 @@ TIMESTEPS = 1000
 # Timesteps this near an integer are rounded to it: schedulers hold alphas in float32.
 STEP_TOLERANCE = 0.01
 # Smaller alphas are zeros with a rounding error.
-LEAST_ALPHA = 1e-9
+MIN_ALPHA = 1e-9
 # Rounding error of the last level, in log sigma.
 LOG_TOLERANCE = 1e-3
 
@@ -53,7 +53,7 @@ class Steps:
     def __init__(self, alphas: torch.Tensor) -> None:
         a = alphas.detach().to("cpu", torch.float64)
         falling = a.ndim == 1 and bool((a >= 0).all()) and bool((a.diff() < 0).all())
-        a = a[a > LEAST_ALPHA]
+        a = a[a > MIN_ALPHA]
         if not falling or len(a) < 2 or not bool(a[0] < 1):
             raise ArgumentError("schedule: expected cumulative alphas (T,) that fall from 1 to 0")
         self.sigmas = ((1 - a) / a).sqrt()
@@ -118,13 +118,13 @@ def find_parameterisation(choice: str | Parameterisation, sigma_data: float) -> 
     """The parameterisation of :class:`golddiff.Oracle`'s argument, a name or a function."""
     if choice == "edm":
         return x0_from_edm(sigma_data)
-    found = choice if callable(choice) else BY_NAME.get(choice) if isinstance(choice, str) else None
-    if found is None:
+    named = choice if callable(choice) else BY_NAME.get(choice) if isinstance(choice, str) else None
+    if named is None:
         raise ArgumentError(
             f"parameterisation: got {choice!r}, expected eps, v, x0, flow or edm, or a function of "
             "(x, sigma, output)"
         )
-    return found
+    return named
 
 
 def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> Schedule:

@@ -54,7 +54,7 @@ def check_state_dict(state: Any, path: Path) -> dict[str, torch.Tensor]:
             invalid.append(f"{name} ({value.dtype})")
     if invalid:
         raise CheckpointError(
-            f"{path} is no state dict: {joined(sorted(invalid))} are not tensors of numbers"
+            f"{path} is no state dict: {join_names(sorted(invalid))} are not tensors of numbers"
         )
     # With a stride of 0 a few stored numbers can expand to a huge tensor.
     total_bytes = sum(value.numel() * value.element_size() for value in state.values())
@@ -65,7 +65,7 @@ def check_state_dict(state: Any, path: Path) -> dict[str, torch.Tensor]:
     return dict(state)
 
 
-def fill(
+def build_network(
     make: Callable[[], nn.Module],
     tensors: Mapping[str, torch.Tensor],
     path: Path,
@@ -95,7 +95,7 @@ def fill(
         "has unexpected": sorted(tensors.keys() - expected.keys()),
         "has wrong shapes:": shapes,
     }
-    faults = [f"{problem} {joined(names)}" for problem, names in problems.items() if names]
+    faults = [f"{problem} {join_names(names)}" for problem, names in problems.items() if names]
     if faults:
         raise CheckpointError(f"{path} does not fit the network: it {'; it '.join(faults)}")
     weights = {name: value.float() for name, value in tensors.items()}
@@ -107,7 +107,7 @@ def fill(
     return network.float().eval().requires_grad_(False)
 
 
-def joined(names: list[str]) -> str:
+def join_names(names: list[str]) -> str:
     """The names joined by commas; of more than ten, their number and the first ten."""
     shown = ", ".join(names[:SHOWN])
     return shown if len(names) <= SHOWN else f"{len(names)} names: {shown}, ..."

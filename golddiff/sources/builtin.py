@@ -21,8 +21,7 @@ from golddiff.system.errors import ArgumentError
 _MOONS = 2000
 _PATCH_SIDE = 32
 _PATCHES = 10_000
-# Each block of examples has its own generator, so that example i depends only on the seed, the
-# size and i.
+# Each block of examples has its own generator: example i depends only on seed, size and i.
 _BLOCK = 1024
 _TRIES = 4  # candidate crops of each example
 # Ratio of neighbouring scales; at the smallest, a crop spans half of the longer side.

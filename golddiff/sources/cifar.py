@@ -15,7 +15,7 @@ from golddiff.sources.arrays import open_array
 from golddiff.sources.source import Rows, own_labels
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError
-from golddiff.system.files import DecompressedFile, inside, readable
+from golddiff.system.files import DecompressedFile, check_inside, readable
 from golddiff.system.numbers import I64
 from golddiff.system.pickles import ARRAYS, read_pickle
 
@@ -48,7 +48,7 @@ def open_cifar_folder(folder: Path, options: SourceOptions) -> Rows:
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
 
     def read(name: str) -> bytes:
-        return inside(folder, folder / name).read_bytes()
+        return check_inside(folder, folder / name).read_bytes()
 
     return _open(sizes, read, options, folder.name)
 

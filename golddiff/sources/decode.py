@@ -72,8 +72,7 @@ def decode(
 ) -> NDArray[np.uint8]:
     """Decode an image to (C, H, W) uint8.
 
-    The EXIF rotation is applied, transparency is composited on ``background``, and an animation
-    gives its first frame.
+    Applies the EXIF rotation, composites on ``background``, and takes an animation's first frame.
 
     Args:
         data: the bytes of an image file, or a Pillow image.

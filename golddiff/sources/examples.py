@@ -21,7 +21,15 @@ from PIL import Image
 
 from golddiff.sources.arrays import as_array, is_array, open_array, require_value_range
 from golddiff.sources.decode import UnreadableImageError, decode, read_file, read_header
-from golddiff.sources.source import Batch, Rows, Skipped, SourceInfo, ahead, chosen_labels, rebatch
+from golddiff.sources.source import (
+    Batch,
+    Rows,
+    Skipped,
+    SourceInfo,
+    chosen_labels,
+    map_ahead,
+    rebatch,
+)
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, GoldDiffError, SourceError, one_line
 from golddiff.system.numbers import check_count
@@ -158,7 +166,7 @@ class ExampleSource:
         numbered = enumerate(self._own_items())
         chunks = iter(lambda: list(itertools.islice(numbered, length)), [])
         count = 0
-        for batch, failures, names in ahead(self._decode_chunk, chunks):
+        for batch, failures, names in map_ahead(self._decode_chunk, chunks):
             self.names += names
             self.skipped += failures
             count += len(batch.pixels)

@@ -13,7 +13,7 @@ from golddiff.sources.arrays import open_array
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError
-from golddiff.system.files import DecompressedFile, inside, readable
+from golddiff.system.files import DecompressedFile, check_inside, readable
 
 _MAGIC = b"\0\0\x08"  # element type: unsigned bytes
 _IMAGES = re.compile(r"^(?P<stem>.*)images(?P<dot>[-._])idx3-ubyte(?P<gz>\.gz)?$")
@@ -42,7 +42,7 @@ def open_idx_folder(folder: Path, options: SourceOptions) -> Rows:
     words = _SPLITS.get(options.split, (options.split,))
     for path in files:
         if path.name.startswith(words) or any(f"-{word}-" in path.name for word in words):
-            return open_idx(inside(folder, path), options)
+            return open_idx(check_inside(folder, path), options)
     raise SourceError(
         f"folder {folder.name} has no idx images of split {options.split!r}; it has: "
         + ", ".join(path.name for path in files)
@@ -58,7 +58,7 @@ def open_idx(path: Path, options: SourceOptions) -> Rows:
             f"{path.name} holds numbers of shape {images.shape}, not images (N, H, W)"
         )
     label_path = _label_file(path) if options.labels is None else None
-    labels = None if label_path is None else _read_bytes(inside(path.parent, label_path))
+    labels = None if label_path is None else _read_bytes(check_inside(path.parent, label_path))
     return open_array(images, options, f"idx {path.name}", labels)
 
 

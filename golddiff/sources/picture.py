@@ -39,13 +39,13 @@ def read_picture(name: str, path: str | Path, background: str = "white") -> Imag
                 f"{name}: the file has {size / 1e6:,.0f} MB, expected at most "
                 f"{MAX_BYTES / 1e6:.0f} MB"
             )
-        return decoded(name, file.read_bytes(), background=background)
+        return decode_picture(name, file.read_bytes(), background=background)
     except OSError as error:
         reason = error.strerror or error
         raise ArgumentError(f"{name}: the file cannot be read: {reason}") from error
 
 
-def decoded(
+def decode_picture(
     name: str, data: bytes, most_pixels: int = MAX_PIXELS, background: str = "white"
 ) -> Image.Image:
     """Decode the bytes of an image file, as :func:`read_picture`."""
@@ -66,12 +66,12 @@ def decoded(
     return image
 
 
-def covering(image: Image.Image, height: int, width: int) -> Image.Image:
+def scale_and_crop(image: Image.Image, height: int, width: int) -> Image.Image:
     """Scale a picture to cover height x width pixels, and crop the middle."""
     return ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
 
 
-def fitted(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
+def fit_to_shape(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
     """Scale, crop and convert a picture to a training set's shape (C, H, W), values in [-1, 1]."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         contents = "points" if len(shape) == 1 else f"latents of {shape[0]} channels"
@@ -80,6 +80,6 @@ def fitted(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
             "from noise"
         )
     channels, height, width = shape
-    cropped = covering(with_channels(image, channels), height, width)
+    cropped = scale_and_crop(with_channels(image, channels), height, width)
     values = np.asarray(cropped, np.float32) / 127.5 - 1
     return torch.from_numpy(values).reshape(height, width, channels).permute(2, 0, 1).contiguous()

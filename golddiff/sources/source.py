@@ -116,7 +116,7 @@ class Rows:
         return (
             Batch(pixels, None if self.labels is None else self.labels[start:stop].copy())
             for (start, stop), pixels in zip(
-                spans, ahead(lambda span: self.pixels(*span), spans), strict=True
+                spans, map_ahead(lambda span: self.pixels(*span), spans), strict=True
             )
         )
 
@@ -168,7 +168,7 @@ def check_labels(labels: Any, count: int) -> I64:
     return indices
 
 
-def ahead(function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+def map_ahead(function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
     """Yield ``function(job)`` for each job in order; two to four threads compute ahead.
 
     At most six results exist at a time, so memory stays bounded even if the consumer is slow.

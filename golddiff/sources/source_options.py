@@ -74,10 +74,10 @@ class SourceOptions:
         """The number of examples to read out of ``count``."""
         return count if self.limit is None else min(count, self.limit)
 
-    def require_split(self, found: Collection[str], where: str) -> None:
-        """Raise SourceError if the splits ``found`` in a source do not include the wanted one."""
-        if self.split not in found:
-            names = ", ".join(map(str, found))
+    def require_split(self, splits: Collection[str], where: str) -> None:
+        """Raise SourceError if the splits of a source do not include the wanted one."""
+        if self.split not in splits:
+            names = ", ".join(map(str, splits))
             raise SourceError(f"{where} has no split {self.split!r}; it has: {names}")
 
     def refuse_columns(self, kind: str) -> None:

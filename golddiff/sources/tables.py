@@ -46,11 +46,11 @@ def shards_of_split(names: Sequence[str], options: SourceOptions, description: s
     Names are paths with ``/`` between folders, such as ``data/train-00000-of-00002.parquet``.
     """
     splits = {name: _split_of(name) for name in sorted(names)}
-    found = sorted({split for split in splits.values() if split is not None})
+    named = sorted({split for split in splits.values() if split is not None})
     # A single prefix that is not a split's name, as in photos-00000-of-00004, is not a split.
-    if not found or (len(found) == 1 and found[0] not in SPLIT_NAMES and found[0] != options.split):
+    if not named or (len(named) == 1 and named[0] not in SPLIT_NAMES and named[0] != options.split):
         return list(splits)
-    options.require_split(found, description)
+    options.require_split(named, description)
     return [name for name, split in splits.items() if split == options.split]
 
 

@@ -1,8 +1,7 @@
 """Artifacts: named arrays computed from a training set and saved in its folder.
 
-A file's header records the images and other inputs that it was computed from, and a checksum. A
-file that is missing, damaged or of other inputs is recomputed. Nothing is saved in a read-only
-folder.
+A file's header records a checksum and the images and other inputs that it was computed from. A
+file that is missing, damaged or of other inputs is recomputed. Read-only folders are not written.
 """
 
 from __future__ import annotations
@@ -77,22 +76,22 @@ class Artifacts:
         name: str,
         tensors: Mapping[str, NDArray[Any]],
         inputs: Mapping[str, str] | None = None,
-        most: int | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         """Save arrays under a name, if the folder is writable.
 
-        ``inputs`` records inputs other than the images. ``most`` limits the bytes of files in the
-        artifact's folder; the least recently used files are deleted.
+        ``inputs`` records inputs other than the images. ``max_bytes`` limits the files in the
+        artifact's folder; the least recently used ones are deleted.
         """
         path = self.path(name)
         if not self.folder.is_dir() or leads_out(self.folder, path.parent):
             return
         body = self.body(tensors, inputs)
-        if most is not None and len(body) > most:
+        if max_bytes is not None and len(body) > max_bytes:
             return
         with contextlib.suppress(ArgumentError, OSError):
-            if most is not None:
-                trim(path.parent, most - len(body), f"*{SUFFIX}")
+            if max_bytes is not None:
+                trim(path.parent, max_bytes - len(body), f"*{SUFFIX}")
             with atomic_write("store", path) as temporary:
                 temporary.write_bytes(body)
 

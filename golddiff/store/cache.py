@@ -22,11 +22,11 @@ __all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store", "entri
 
 # Folders of the cache that are not stores, with the descriptions that users see.
 OTHERS = {
-    "oracle-runs": "what networks made of starting noise",
-    "cluster": "what is computed from shards without a folder of their own",
-    "shards": "copies of shards from other places",
+    "oracle-runs": "runs of oracles from starting noise",
+    "cluster": "results computed from shards without a local folder",
+    "shards": "copies of remote shards",
     "truth": "full scans that errors are measured against",
-    "scaling": "times of golddiff bench scaling, and its stores",
+    "scaling": "stores and times of golddiff bench scaling",
 }
 
 _CLUSTER = re.compile(r"^cluster-[0-9a-f]{16}$")

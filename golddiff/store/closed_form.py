@@ -41,8 +41,8 @@ class Exact(Protocol):
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
         ...
 
-    def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
-        """Samples (n, b, D); ``places`` are batch positions and select each random stream."""
+    def draw(self, n: int, seed: int, positions: Sequence[int]) -> F32:
+        """Samples (n, b, D); ``positions`` are batch positions and select each random stream."""
         ...
 
 

@@ -17,8 +17,8 @@ from golddiff.kernels.torch_kernels import Partial, lowest, squared_distances
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
-from golddiff.store.posteriors import whole
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, per_query
+from golddiff.store.posteriors import as_support
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, per_query, with_rows
 from golddiff.system.numbers import F32, I64
 
 RESIDENT_SHARE = 0.6  # share of free memory for the pixels; larger sets are uploaded in parts
@@ -70,7 +70,7 @@ class DeviceStore:
         for support, queries in groups:
             assert not isinstance(support, TiledSupport)
             on_device = torch.from_numpy(x[queries]).to(self.device)
-            part = self._weighed(weigh, on_device, listed(support))
+            part = self._weighed(weigh, on_device, with_rows(support))
             sums = (part.log_max, part.total, part.weighted)
             posteriors.append(Posterior(*(tensor.double().cpu().numpy() for tensor in sums)))
             order += queries
@@ -98,15 +98,15 @@ class DeviceStore:
         for support, queries in grouped(supports):
             if len(support) <= k:
                 continue
-            candidates = whole(support)
+            candidates = as_support(support)
             parts = candidates.split(max(1, WORK_BYTES // (4 * targets.shape[1])))
             vectors = (self._vectors(metric, part.rows) for part in parts)
             distances = torch.cat([squared_distances(v, targets[queries]) for v in vectors], dim=1)
             if candidates.log_weights is not None and metric.nat:
                 bonus = (metric.nat * candidates.log_weights).astype(np.float32)
                 distances = distances - self._sent(bonus)
-            places = lowest(distances, k).cpu().numpy()
-            for query, chosen in zip(queries, places, strict=True):
+            positions = lowest(distances, k).cpu().numpy()
+            for query, chosen in zip(queries, positions, strict=True):
                 supports[query] = candidates.at(chosen)
         return supports
 
@@ -117,7 +117,7 @@ class DeviceStore:
         stored = self._pixels[rows.to(self.device)].float()
         return stored * self.store.stored.scale + self.store.stored.offset
 
-    def keep(self, of: object, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def cached(self, of: object, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         """The tensor that ``make`` computes for the object ``of``, from an LRU cache."""
         if id(of) not in self._cache:
             tensor = make()
@@ -134,7 +134,7 @@ class DeviceStore:
         vectors = metric.of_images(self.store)
         if vectors is None:
             return self.values_on_device(torch.from_numpy(rows))
-        return self.keep(vectors, lambda: self._uploaded(vectors))[self._sent(rows)]
+        return self.cached(vectors, lambda: self._uploaded(vectors))[self._sent(rows)]
 
     def _uploaded(self, flat: NDArray[Any]) -> torch.Tensor:
         dtype = torch.from_numpy(np.empty(0, flat.dtype)).dtype

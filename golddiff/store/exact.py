@@ -27,7 +27,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.closed_form import main_directions
 from golddiff.store.images import ImageStore
 from golddiff.store.posterior_draw import PosteriorDraw, TopImages
-from golddiff.store.posteriors import for_one_level, over
+from golddiff.store.posteriors import for_one_level, with_images
 from golddiff.support import AnySupport, Support, TiledSupport, per_query, tile_of_each
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
@@ -47,9 +47,8 @@ class PosteriorPass:
         estimator: weighs the images.
         mode: FIRST computes the posterior's own sums, VARIANCE the variance (V), and PULL the
             gradient of mean . cotangent as the (D + 3) sums of
-            :meth:`golddiff.estimators.optimal.Optimal.pulled`.
-        cache: (b, N) logits, written by the first pass and read by later ones in this process;
-            None recomputes them.
+            :meth:`golddiff.estimators.optimal.Optimal.mean_pullback`.
+        cache: (b, N) logits that the first pass writes and later ones read; None recomputes them.
     """
 
     def __init__(self, estimator: Any, mode: str, cache: F64 | None = None) -> None:
@@ -86,7 +85,7 @@ class PosteriorPass:
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
         """The sums over the images of ``part`` for queries (b, D + 2 V + L + 1)."""
         if self.mode == FIRST and self._cache is not None:
-            estimator, query = over(self.ready(sigma), self.images), x[:, : self.images.d]
+            estimator, query = with_images(self.ready(sigma), self.images), x[:, : self.images.d]
             posterior, logits = estimator.weigh_with_logits(query.astype(np.float32), sigma, part)
             self._cache[_numbers(x), part.rows] = logits
             return posterior  # type: ignore[no-any-return]
@@ -97,23 +96,23 @@ class PosteriorPass:
         tiles = tile_of_each(self.images.shape, support.side)
         total: Posterior | None = None
         for part in Support(support.rows).split(self.part_size):
-            weights = np.stack([support.of_tile(t, part.rows) for t in range(len(support.tiles))])
-            sums = self._sums(x, sigma, part, torch.from_numpy(weights[tiles].T))
+            weights = [support.log_weights_of(t, part.rows) for t in range(len(support.tiles))]
+            sums = self._sums(x, sigma, part, torch.from_numpy(np.stack(weights)[tiles].T))
             total = sums if total is None else total.merge(sums)
         assert total is not None
         return total
 
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
-        estimator, d, v = over(self.ready(sigma), self.images), self.images.d, self._v
+        estimator, d, v = with_images(self.ready(sigma), self.images), self.images.d, self._v
         packed = torch.from_numpy(np.asarray(x, np.float64))
         ends = [d, d + v, d + 2 * v, x.shape[1] - 1]
         query, mean, cotangent, log_total, _ = packed.tensor_split(ends, dim=1)
         logits = None if self._cache is None else self._cache[_numbers(x), part.rows]
         known = FirstPass(mean, log_total, logits)
         if self._native and self.mode == VARIANCE:
-            return _additive(estimator.squares(query.numpy(), sigma, part, known))
+            return _additive(estimator.weighted_squares(query.numpy(), sigma, part, known))
         if self._native:
-            pulled = estimator.pulled(query.numpy(), sigma, part, known, cotangent.numpy())
+            pulled = estimator.mean_pullback(query.numpy(), sigma, part, known, cotangent.numpy())
             return _additive(pulled)
         gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64, device="cpu")
         if self.mode != PULL:
@@ -285,10 +284,10 @@ class ImagesPosterior:
         )
         return np.stack(values), np.stack(vectors)
 
-    def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
-        """Images (n, b, D) drawn by weight; ``seed`` and ``places`` fix the random numbers."""
+    def draw(self, n: int, seed: int, positions: Sequence[int]) -> F32:
+        """Images (n, b, D) drawn by weight; ``seed`` and ``positions`` fix the random numbers."""
         self._require_joint("draws")
-        question = PosteriorDraw(self.estimator, self.sigma, n, seed, tuple(places))
+        question = PosteriorDraw(self.estimator, self.sigma, n, seed, tuple(positions))
         drawn: TopImages = self.estimator.store.answer(question, self.x, self.supports)
         values: F32 = self.estimator.store.values(drawn.rows.T.ravel())
         return values.reshape(n, len(self.x), -1)

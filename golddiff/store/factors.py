@@ -11,7 +11,7 @@ from golddiff.system.numbers import is_whole
 
 BUILT = "factor"  # artifact written when the store is built
 NAME = "factor-of-all"  # artifact computed later, which takes precedence
-FEW, OF_FEW = 2048, -1  # size of the small sample, and its key among the class labels
+SAMPLE_SIZE, SAMPLE_KEY = 2048, -1  # size of the small sample, and its key among the class labels
 Progress = Callable[[int], None]
 
 
@@ -44,18 +44,18 @@ class Factors:
         """
         if not self.averaged_from_sample:
             return self.of(None)
-        if OF_FEW not in self._computed:
-            self._computed[OF_FEW] = self._images._make_factor(None, FEW, 0, silent)
-        return self._computed[OF_FEW]
+        if SAMPLE_KEY not in self._computed:
+            self._computed[SAMPLE_KEY] = self._images._make_factor(None, SAMPLE_SIZE, 0, silent)
+        return self._computed[SAMPLE_KEY]
 
     def averaged_identifier(self) -> str:
         """Identifier of :meth:`averaged`; constant for the sample, which is not computed here."""
-        return f"of {FEW}" if self.averaged_from_sample else self.mark()
+        return f"of {SAMPLE_SIZE}" if self.averaged_from_sample else self.identifier()
 
     @property
     def averaged_from_sample(self) -> bool:
         """Whether :meth:`averaged` uses the small sample."""
-        return bool(self._images.d > LARGE and self._images.n > FEW)
+        return bool(self._images.d > LARGE and self._images.n > SAMPLE_SIZE)
 
     def estimate(self, images: int | None, seed: int = 0, progress: Progress = silent) -> Factor:
         """Recompute the factor of the whole set from some of its images and save it.
@@ -72,11 +72,11 @@ class Factors:
             raise ArgumentError(f"images: got {images!r}, expected a number of 2 or more, or None")
         return self._fit(None, images, seed, progress)
 
-    def is_kept(self) -> bool:
+    def is_saved(self) -> bool:
         """Whether the factor of all images is saved."""
         return self._head() is not None
 
-    def mark(self) -> str:
+    def identifier(self) -> str:
         """Identifier of the factor of all images, which is computed if none is saved.
 
         The factor in use comes first: another process may have replaced the saved one.

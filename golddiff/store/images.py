@@ -25,7 +25,7 @@ from golddiff.store.posteriors import weighed
 from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.training_set import Question, Supports, TrainingSet
-from golddiff.support import AnySupport, TiledSupport, listed, per_query
+from golddiff.support import AnySupport, TiledSupport, per_query, with_rows
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
@@ -199,7 +199,7 @@ class ImageStore(TrainingSet):
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
         """See :class:`TrainingSet`; the estimator computes them."""
-        explicit = support if isinstance(support, TiledSupport) else listed(support)
+        explicit = support if isinstance(support, TiledSupport) else with_rows(support)
         yield from estimator.contributions(x, sigma, explicit, top, pixel)
 
     def _make_factor(

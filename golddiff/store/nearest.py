@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.rows import squared_distances
 from golddiff.kernels.stored import Stored
-from golddiff.store.posteriors import whole
+from golddiff.store.posteriors import as_support
 from golddiff.store.proxy import pool
-from golddiff.support import AnySupport, Side, Support, grouped, joined, tile_count
+from golddiff.support import AnySupport, Side, Support, concatenated, grouped, tile_count
 from golddiff.system.numbers import F32, F64, I64
 
 BYTES_AT_ONCE = 2.5e8  # size limit of one array of distances
@@ -114,7 +114,7 @@ class Nearest:
         """See :class:`golddiff.store.training_set.Question`."""
         metric, answers = self.metric, dict[int, Neighbors]()
         for support, queries in grouped(within):
-            candidates = whole(support)
+            candidates = as_support(support)
             global_rows = Support(candidates.rows + images.first_row, candidates.log_weights)
             locations = 1 if metric.side is None else tile_count(images.shape, metric.side)
             step = max(1, int(BYTES_AT_ONCE / (8 * locations * max(1, len(candidates)))))
@@ -126,10 +126,10 @@ class Nearest:
                     distances = distances - nat * candidates.log_weights
                 for query, of_query in zip(batch, distances, strict=True):
                     tiles = np.atleast_2d(of_query)
-                    places = [lowest(tile, k) for tile in tiles]
+                    positions = [lowest(tile, k) for tile in tiles]
                     answers[query] = Neighbors(
-                        [global_rows.at(place) for place in places],
-                        [tile[place] for tile, place in zip(tiles, places, strict=True)],
+                        [global_rows.at(nearest) for nearest in positions],
+                        [tile[nearest] for tile, nearest in zip(tiles, positions, strict=True)],
                     )
         return [answers[query] for query in range(len(x))]
 
@@ -143,7 +143,7 @@ def _merge(parts: Sequence[Neighbors], k: int) -> Neighbors:
     merged = Neighbors([], [])
     for tile in range(len(parts[0].tiles)):
         distances = np.concatenate([part.distances[tile] for part in parts])
-        places = lowest(distances, k)
-        merged.tiles.append(joined([part.tiles[tile] for part in parts]).at(places))
-        merged.distances.append(distances[places])
+        positions = lowest(distances, k)
+        merged.tiles.append(concatenated([part.tiles[tile] for part in parts]).at(positions))
+        merged.distances.append(distances[positions])
     return merged

@@ -10,7 +10,7 @@ import torch
 
 from golddiff.store.images import ImageStore, StoreOrPath, opened
 from golddiff.store.nearest import Pixels
-from golddiff.store.posteriors import whole
+from golddiff.store.posteriors import as_support
 from golddiff.system.arguments import check_batch
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
@@ -124,7 +124,7 @@ def two_nearest(store: ImageStore, x: F32) -> tuple[I64, F64]:
     Returns (b, 2) rows, nearest first, and (b, 2) distances ||x - x_i|| / sqrt(D) in units of x0.
     """
     supports = store.nearest(x, 2, Pixels(), store.everything(None))
-    rows = np.array([whole(support).rows for support in supports])
+    rows = np.array([as_support(support).rows for support in supports])
     values = store.values(rows.ravel()).reshape(*rows.shape, -1).astype(np.float64)
     distances = np.sqrt(np.square(values - x[:, None]).mean(axis=2))
     order = np.argsort(distances, axis=1, kind="stable")

@@ -58,8 +58,8 @@ def open_store(path: Path, options: SourceOptions) -> Rows:
     labels = np.fromfile(path / LABELS, np.int64) if manifest.labelled else None
 
     def read(start: int, stop: int) -> NDArray[Any]:
-        with resident_rows(flat, np.arange(start, stop)) as (images, places):
-            batch: NDArray[Any] = images[places]
+        with resident_rows(flat, np.arange(start, stop)) as (loaded, local_rows):
+            batch: NDArray[Any] = loaded[local_rows]
         return batch.reshape(-1, *shape)
 
     return Rows(

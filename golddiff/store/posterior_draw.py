@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from golddiff.noise import hash_bits
-from golddiff.store.posteriors import for_one_level, over, whole
+from golddiff.store.posteriors import as_support, for_one_level, with_images
 from golddiff.support import AnySupport, Support, grouped
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import map_ordered
@@ -40,24 +40,24 @@ class PosteriorDraw:
     """A question: images drawn by posterior weight with the Gumbel-max trick.
 
     Each draw takes the image with the largest log weight + Gumbel noise (Gumbel 1954; Yellott
-    1977). The noise depends only on the seed, the query's place, the draw and the image's row, so
-    shards draw the same images as a single store.
+    1977). The noise depends only on the seed, the query's position in the batch, the draw and the
+    image's row, so shards draw the same images as a single store.
     """
 
     def __init__(
-        self, estimator: Any, sigma: float, n: int, seed: int, places: tuple[int, ...]
+        self, estimator: Any, sigma: float, n: int, seed: int, positions: tuple[int, ...]
     ) -> None:
         self._estimator = for_one_level(estimator, sigma)
-        self._sigma, self._n, self._seed, self._places = sigma, n, seed, places
+        self._sigma, self._n, self._seed, self._positions = sigma, n, seed, positions
 
     def answer_shard(self, images: Any, x: F32, within: Sequence[AnySupport]) -> TopImages:
         """See :class:`golddiff.store.training_set.Question`."""
-        estimator, shape = over(self._estimator, images), (len(x), self._n)
+        estimator, shape = with_images(self._estimator, images), (len(x), self._n)
         best = TopImages(np.full(shape, -np.inf), np.full(shape, np.iinfo(np.int64).max))
         tasks = [
             (queries, part)
             for support, queries in grouped(within)
-            for part in whole(support).split(IMAGES_AT_ONCE)
+            for part in as_support(support).split(IMAGES_AT_ONCE)
         ]
 
         def highest_of(task: tuple[list[int], Support]) -> TopImages:
@@ -78,7 +78,7 @@ class PosteriorDraw:
         rows, logits = rows[reachable], logits[reachable]
         top, chosen = np.empty(self._n), np.empty(self._n, np.int64)
         for draw in range(self._n):
-            bits = hash_bits((3, self._seed, self._places[query], draw), rows)
+            bits = hash_bits((3, self._seed, self._positions[query], draw), rows)
             uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
             scores = logits - np.log(-np.log(uniform))
             best = int(np.argmax(scores))

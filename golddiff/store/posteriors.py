@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, per_query
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, per_query, with_rows
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 from golddiff.system.parallel import map_ordered
@@ -24,9 +24,8 @@ def weighed(
 ) -> Posterior:
     """The posterior of queries (b, D), each over its own support.
 
-    Queries that share a support (the same object) are weighed together; parts of different
-    supports run in parallel. Sums are added in row order, so the result does not depend on the
-    number of threads.
+    Queries that share a support (the same object) are weighed together; parts run in parallel. Sums
+    are added in row order, so the result does not depend on the number of threads.
     """
     groups: list[list[int]] = []
     tasks: list[Task] = []
@@ -36,7 +35,7 @@ def weighed(
             groups.append(queries)
             totals[len(groups) - 1] = estimator.tiled_posterior(x[queries], sigma, support)
             continue
-        images = listed(support)
+        images = with_rows(support)
         step = queries_at_once(estimator, len(images))
         parts = images.split(estimator.part_size)
         for i in range(0, len(queries), step):
@@ -70,11 +69,11 @@ def queries_at_once(estimator: Any, images: int) -> int:
     return max(1, int((estimator.memory_limit - fixed) // per_query))
 
 
-def whole(support: AnySupport) -> Support:
+def as_support(support: AnySupport) -> Support:
     """The support with its rows; raises ArgumentError if it differs by tile."""
     if isinstance(support, TiledSupport):
         raise ArgumentError("support: got one for each tile, expected one for the whole image")
-    return listed(support)
+    return with_rows(support)
 
 
 class TransientCache(dict[Any, Any]):
@@ -92,7 +91,7 @@ def for_one_level(estimator: Any, sigma: float) -> Any:
     return copied
 
 
-def over(estimator: Any, images: Any) -> Any:
+def with_images(estimator: Any, images: Any) -> Any:
     """A copy of the estimator over other images of the same shape; prepared state is shared."""
     copied = copy.copy(estimator)
     copied.images = images

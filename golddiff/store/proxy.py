@@ -18,7 +18,7 @@ from golddiff.system.numbers import F32
 from golddiff.system.residency import parts
 from golddiff.system.units import byte_size
 
-AT_ONCE = 1024  # images pooled in one batch
+IMAGES_AT_ONCE = 1024  # images pooled in one batch
 
 
 def quarter_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -56,12 +56,12 @@ def pooled(store: Any, shape: tuple[int, ...]) -> F32:
     size = store.n, math.prod(shape)
     batches = (
         pool(store.values(rows).reshape(-1, *store.shape), shape)
-        for _, rows in parts(np.arange(store.n), AT_ONCE)
+        for _, rows in parts(np.arange(store.n), IMAGES_AT_ONCE)
     )
     if 4 * math.prod(size) > store.residency.limit:
         return _mapped(store, batches, size)
     array = np.empty(size, np.float32)
-    for start, batch in zip(range(0, store.n, AT_ONCE), batches, strict=True):
+    for start, batch in zip(range(0, store.n, IMAGES_AT_ONCE), batches, strict=True):
         array[start : start + len(batch)] = batch
     return array
 

@@ -24,7 +24,7 @@ from golddiff.system.residency import parts, resident_rows
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
 # uint8 moments are exact integers and do not depend on the order of the images.
 CHUNK = 1024
-AT_ONCE = 4096  # images projected in one batch
+IMAGES_AT_ONCE = 4096  # images projected in one batch
 
 # Symmetric products A A^T are computed in tiles of this side, on and above the diagonal only.
 SIDE = 512
@@ -118,7 +118,9 @@ class Axes:
 
     def coordinates(self, values: Callable[[I64], F32], rows: I64) -> F32:
         """Coordinates (k, r) of the images at ``rows``; ``values(rows)`` reads them, (k, D)."""
-        batches = [(values(part) - self.mean) @ self.columns for _, part in parts(rows, AT_ONCE)]
+        batches = [
+            (values(part) - self.mean) @ self.columns for _, part in parts(rows, IMAGES_AT_ONCE)
+        ]
         return np.concatenate([np.empty((0, self.columns.shape[1]), np.float32), *batches])
 
 
@@ -201,8 +203,8 @@ def _shift(flat: NDArray[np.generic]) -> float:
 def _shifted(flat: NDArray[np.generic], rows: I64 | None) -> Iterator[torch.Tensor]:
     dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
     for _, part in parts(np.arange(len(flat)) if rows is None else rows, CHUNK):
-        with resident_rows(flat, part) as (images, places):
-            stored = torch.from_numpy(images[places])
+        with resident_rows(flat, part) as (loaded, local_rows):
+            stored = torch.from_numpy(loaded[local_rows])
         yield stored.to(dtype) - _shift(flat)
 
 

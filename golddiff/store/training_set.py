@@ -63,7 +63,7 @@ class TrainingSet(ABC):
     radius: float
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        """Read the metadata from ``manifest``; artifacts are kept in the folder ``path``."""
+        """Read the metadata from ``manifest``; artifacts are saved in the folder ``path``."""
         self.path, self.manifest = path, manifest
         self.n, self.shape, self.d = manifest.n, manifest.shape, math.prod(manifest.shape)
         self.class_names, self.is_pixels = manifest.class_names, manifest.dtype == "uint8"
@@ -177,7 +177,7 @@ class TrainingSet(ABC):
         return RuleSupport(count, lambda part: part.rows_in(rows_of(part.label)), prior)
 
     def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
-        """Mean and covariance factor of the store, or of one class; computed once and kept.
+        """Mean and covariance factor of the store, or of one class; computed once and cached.
 
         It uses all images, or a random 100,000 of them if images have more than 4,096 values.
         ``Factor.images`` is the number used; ``factors.estimate`` takes another number.

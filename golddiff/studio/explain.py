@@ -22,9 +22,9 @@ from golddiff.system.pictures import cells
 
 TOP = 12
 THUMBNAIL = 160
-LEAST_SHARE = 1e-5
-MOST_LEVELS = 16  # noise levels in the curves computed after a click
-MOST_SECONDS = 4.0  # after which remaining curves are omitted
+MIN_SHARE = 1e-5
+MAX_LEVELS = 16  # noise levels in the curves computed after a click
+MAX_SECONDS = 4.0  # after which remaining curves are omitted
 NOISE = "noise σ (denoising runs to the right)"
 
 
@@ -40,7 +40,7 @@ def sources_at(run: Run, selected: Selection, step: int) -> PixelSources:
         )  # fmt: skip
 
 
-def curves(run: Run, selected: Selection, most_seconds: float = MOST_SECONDS) -> Curves:
+def curves(run: Run, selected: Selection, most_seconds: float = MAX_SECONDS) -> Curves:
     """The effective number of images behind a pixel, by step, for each method with sources.
 
     The selected pixel's method comes first; others are omitted after ``most_seconds``.
@@ -50,7 +50,7 @@ def curves(run: Run, selected: Selection, most_seconds: float = MOST_SECONDS) ->
         return run.curves[selected, done]
     by_method: Curves = {}
     start = time.perf_counter()
-    steps = np.unique(np.linspace(0, done - 1, min(done, MOST_LEVELS)).round().astype(int))
+    steps = np.unique(np.linspace(0, done - 1, min(done, MAX_LEVELS)).round().astype(int))
     for method in sorted(_with_sources(run), key=lambda method: method != selected.method):
         if time.perf_counter() - start > most_seconds:
             break
@@ -70,7 +70,7 @@ def sources_html(run: Run, selected: Selection, step: int, sources: PixelSources
     """The sources as HTML: thumbnails with their weights and classes."""
     store = run.opened.store
     value = ", ".join(f"{v:+.2f}" for v in sources.value)
-    shown = max(1, int((sources.source_weights >= LEAST_SHARE).sum()))
+    shown = max(1, int((sources.source_weights >= MIN_SHARE).sum()))
     mass = float(sources.source_weights[:shown].sum())
     # Kamb weighs patches, which may come from other positions than the pixel's.
     kind = "patches" if len(set(sources.positions.tolist())) > 1 else "images"

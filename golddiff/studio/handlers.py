@@ -17,7 +17,7 @@ from golddiff.attribution import PixelSources
 from golddiff.estimators.dial import is_measured
 from golddiff.estimators.registry import SHOWN
 from golddiff.figures.sources import class_name
-from golddiff.sources.picture import fitted, read_picture
+from golddiff.sources.picture import fit_to_shape, read_picture
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, draw_plots, sources_at, sources_html
@@ -198,13 +198,13 @@ class Handlers:
             return None
         if image is None:
             raise ArgumentError("start: no image yet; upload, draw or pick one first")
-        return fitted(image, self.library.get(name).store.shape)
+        return fit_to_shape(image, self.library.get(name).store.shape)
 
     def _use(self, name: str, image: Image.Image) -> tuple[Any, ...]:
         return image, self._preview(name, image), FROM_IMAGE
 
     def _preview(self, name: str, image: Image.Image) -> Image.Image:
-        small = fitted(image, self.library.get(name).store.shape)
+        small = fit_to_shape(image, self.library.get(name).store.shape)
         return Image.fromarray(cells(small[None], PREVIEW)[0])
 
 

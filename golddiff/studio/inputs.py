@@ -10,11 +10,11 @@ from importlib import resources
 import gradio as gr
 from PIL import Image
 
-from golddiff.sources.picture import decoded
+from golddiff.sources.picture import decode_picture
 from golddiff.system.errors import ArgumentError
 
 SIDE = 256
-MOST_CHARACTERS = 1_000_000  # three times the length for random colours, the worst case
+MAX_CHARACTERS = 1_000_000  # three times the length for random colours, the worst case
 _URL = "data:image/png;base64,"
 _SKETCH = resources.files("golddiff.studio").joinpath("sketch.js").read_text("utf-8")
 
@@ -37,11 +37,11 @@ def sheet(elem_id: str, inks: Sequence[str]) -> gr.HTML:
 def drawn(url: object) -> Image.Image | None:
     """Decode a drawing, a data URL of a PNG with a black background; None if it is empty."""
     text = url if isinstance(url, str) else ""
-    if not text.startswith(_URL) or len(text) > MOST_CHARACTERS:
+    if not text.startswith(_URL) or len(text) > MAX_CHARACTERS:
         raise ArgumentError("drawing: got no drawing of this page")
     try:
         data = base64.b64decode(text[len(_URL) :], validate=True)
     except binascii.Error as error:
         raise ArgumentError("drawing: got no drawing of this page") from error
-    image = decoded("drawing", data, SIDE**2).convert("RGB")
+    image = decode_picture("drawing", data, SIDE**2).convert("RGB")
     return None if image.getextrema() == ((0, 0),) * 3 else image

@@ -19,7 +19,7 @@ from golddiff.studio.handlers import (
 )
 from golddiff.studio.inputs import sheet
 from golddiff.studio.restore_tab import restore_tab
-from golddiff.studio.run import MOST_IMAGES, MOST_STEPS
+from golddiff.studio.run import MAX_IMAGES, MAX_STEPS
 
 TITLE = "GoldDiff studio"
 INKS = ("#ffffff", "#9ca3af", "#000000", "#dc2626", "#16a34a", "#2563eb", "#facc15")
@@ -65,9 +65,9 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                     )  # fmt: skip
                 with gr.Group():
                     with gr.Row():
-                        steps = gr.Slider(1, MOST_STEPS, 10, step=1, label="Steps", elem_id="steps",
+                        steps = gr.Slider(1, MAX_STEPS, 10, step=1, label="Steps", elem_id="steps",
                                           buttons=[])  # fmt: skip
-                        n = gr.Slider(1, MOST_IMAGES, 2, step=1, label="Images", elem_id="n",
+                        n = gr.Slider(1, MAX_IMAGES, 2, step=1, label="Images", elem_id="n",
                                       buttons=[])  # fmt: skip
                     with gr.Row():
                         seed = gr.Number(0, label="Seed", elem_id="seed", min_width=80)

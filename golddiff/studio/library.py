@@ -21,7 +21,7 @@ QUICK_VALUES = 20_000_000
 # Methods selected when the page opens: one of each kind, few enough to fit side by side
 AT_FIRST = ("recommended", "network-like", "wiener", "optimal", "golddiff-pca", "kamb")
 _GOLDEN = "golddiff-"
-MOST_KEPT = 16  # estimators cached per store; each novelty value needs its own
+MAX_CACHED = 16  # estimators cached per store; each novelty value needs its own
 
 
 class OpenStore:
@@ -33,7 +33,7 @@ class OpenStore:
         # A run holds the lock for one step, so runs alternate.
         self.lock = threading.Lock()
         self._create_lock = threading.Lock()
-        self._create = lru_cache(MOST_KEPT)(partial(create, store=store))
+        self._create = lru_cache(MAX_CACHED)(partial(create, store=store))
 
     def denoiser(self, method: str, variant: str, novelty: float, seed: int) -> Denoiser:
         """Create the denoiser of a method.

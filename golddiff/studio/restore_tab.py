@@ -17,7 +17,7 @@ from golddiff.estimators.measurement import pictures_of
 from golddiff.estimators.noise_level import estimated_noise
 from golddiff.estimators.operators import known_of
 from golddiff.figures.sources import figure, image_name, percent
-from golddiff.sources.picture import fitted
+from golddiff.sources.picture import fit_to_shape
 from golddiff.store.images import ImageStore
 from golddiff.studio.handlers import readable, received, status_html, whole
 from golddiff.studio.inputs import drawn, sheet
@@ -25,7 +25,7 @@ from golddiff.studio.library import Library
 from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import cells, data_uri
 
-MOST = 8  # restorations
+MAX_RESTORATIONS = 8
 SOURCES = 8  # training images shown for each restoration
 SIDE = 160
 SIZES = {"full": 1, "2 times too small": 2, "3 times too small": 3, "4 times too small": 4}
@@ -50,7 +50,7 @@ class Restorer:
         """A style that shows the picture, fitted to the store's shape, under the canvas."""
         if image is None:
             return ""
-        small = cells(fitted(image, self.library.get(name).store.shape)[None], SIDE)[0]
+        small = cells(fit_to_shape(image, self.library.get(name).store.shape)[None], SIDE)[0]
         return f"<style>#hole .paper {{ background-image: url({data_uri(small)}) }}</style>"
 
     def restored(
@@ -151,7 +151,7 @@ def restore_tab(library: Library) -> None:
             size = gr.Dropdown(sizes, value=1, label="Size of the picture", filterable=False)
             colours = gr.Checkbox(False, label="The colours are lost")
             blur = gr.Slider(0, 4, 0, step=0.5, label="Blur, in pixels", buttons=[])
-            n = gr.Slider(1, MOST, 4, step=1, label="Restorations", buttons=[])
+            n = gr.Slider(1, MAX_RESTORATIONS, 4, step=1, label="Restorations", buttons=[])
             noise = gr.Textbox(label="Noise", info="for black at -1 and white at 1; else estimated")
             with gr.Row():
                 button = gr.Button("Restore", variant="primary", elem_id="restore-it")

@@ -17,10 +17,10 @@ from golddiff.samplers import State, check_settings, initial_noise, noise_levels
 from golddiff.studio.library import OpenStore
 from golddiff.system.errors import ArgumentError
 
-MOST_STEPS = 100
-MOST_IMAGES = 4
+MAX_STEPS = 100
+MAX_IMAGES = 4
 # Every step of every method is kept for the step slider; as float32 this is half a gigabyte.
-MOST_VALUES = 2**27
+MAX_VALUES = 2**27
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -
         if method not in SHOWN:
             raise ArgumentError(f"methods: got {method!r}, expected some of {', '.join(SHOWN)}")
     check_settings(s.n, s.steps, s.sampler, s.seed)
-    if s.steps > MOST_STEPS or s.n > MOST_IMAGES:
+    if s.steps > MAX_STEPS or s.n > MAX_IMAGES:
         raise ArgumentError(
-            f"got {s.steps} steps and {s.n} images, expected at most {MOST_STEPS} and {MOST_IMAGES}"
+            f"got {s.steps} steps and {s.n} images, expected at most {MAX_STEPS} and {MAX_IMAGES}"
         )
-    most = MOST_VALUES // (2 * len(s.methods) * s.n * store.d)
+    most = MAX_VALUES // (2 * len(s.methods) * s.n * store.d)
     if s.steps > most:
         raise ArgumentError(
             f"steps: got {s.steps}, expected at most {most} with {s.n} images of {store.d:,} "

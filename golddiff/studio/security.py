@@ -48,7 +48,7 @@ POSTS = {
     "/gradio_api/reset": 10_000,
 }
 # Limit for files on disk, and for requests in flight
-MOST_BYTES = 400_000_000
+MAX_BYTES = 400_000_000
 
 
 def keep_files_local(components: Iterable[Any]) -> None:
@@ -131,7 +131,7 @@ class OnlyThisPage:
             return 411, "The request needs a content-length."
         if int(size) > most:
             return 413, f"The request has {int(size):,} bytes, expected at most {most:,}."
-        if self._in_flight + int(size) > MOST_BYTES:
+        if self._in_flight + int(size) > MAX_BYTES:
             return 503, "Too many uploads at once; try again soon."
         return None
 
@@ -142,7 +142,7 @@ class OnlyThisPage:
         self._in_flight += size
         try:
             if scope["method"] == "POST":
-                trim(self.folder, MOST_BYTES - size)
+                trim(self.folder, MAX_BYTES - size)
             yield
         finally:
             self._in_flight -= size

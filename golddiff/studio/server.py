@@ -23,7 +23,7 @@ from golddiff.studio.run import Settings, prepare
 from golddiff.studio.security import POSTS, UPLOAD, OnlyThisPage, is_loopback, keep_files_local
 from golddiff.system.errors import ArgumentError, GoldDiffError
 
-MOST_PAGES = 16  # pages whose runs are kept, up to half a gigabyte each
+MAX_PAGES = 16  # pages whose runs are kept, up to half a gigabyte each
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -118,8 +118,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
     """Create the application: gradio's page behind :class:`OnlyThisPage`.
 
-    All temporary files, including uploads, are in ``folder``; ``local`` accepts only requests
-    addressed to this machine.
+    ``folder`` holds temporary files and uploads; ``local`` accepts requests to this machine only.
     """
     # Gradio reads both when it is imported or its components are created.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -133,7 +132,7 @@ def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
     page = build_page(Handlers(library, folder))
     page.queue(default_concurrency_limit=8, api_open=False)
     # Gradio keeps the run of a closed or reloaded page for an hour; this limits their number.
-    page.state_session_capacity = MOST_PAGES
+    page.state_session_capacity = MAX_PAGES
     keep_files_local(page.blocks.values())
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     gr.mount_gradio_app(

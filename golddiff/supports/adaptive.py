@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from golddiff.noise import bits, precision
+from golddiff.noise import precision, seed_of_sigma
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
@@ -33,11 +33,11 @@ from golddiff.supports import rule
 from golddiff.supports.certificate import certify
 from golddiff.supports.enlarging import DrawnImages, NearestImages
 from golddiff.supports.index.blocks import SIDE
-from golddiff.supports.index.distances import KeptBlocks, KeptNumbers, TileBlocks
+from golddiff.supports.index.distances import IndexedBlocks, IndexedNumbers, TileBlocks
 from golddiff.supports.index.drawing import groups
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch
-from golddiff.supports.index.search_parts import Search, SearchInParts
+from golddiff.supports.index.sharded_search import Search, ShardedSearch
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
@@ -133,23 +133,23 @@ class FittedSchedule:
         assert isinstance(store, ImageStore)
         return open_or_build(store)
 
-    def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[QueryResult]:
+    def weighed(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
         """The result of each query (b, D), independent of the other queries."""
         results: dict[int, QueryResult] = {}
         if self.settings.guarantee:
-            results = self._certified(x, sigma, label)
-        elif self.uses_subsets(label):
-            results = _LevelSearch(self, sigma, label, seed).weighed(x)
+            results = self._certified(x, sigma, prior)
+        elif self.uses_subsets(prior):
+            results = _LevelSearch(self, sigma, prior, seed).weighed(x)
         left = [i for i in range(len(x)) if i not in results]
         if left:
-            images = float(self.estimator.store.count_of(label))
-            for i, mean in zip(left, self.estimator.denoise(x[left], sigma, label), strict=True):
+            images = float(self.estimator.store.count_of(prior))
+            for i, mean in zip(left, self.estimator.denoise(x[left], sigma, prior), strict=True):
                 results[i] = QueryResult(mean.astype(np.float64), 0.0, images, None)
         return [results[i] for i in range(len(x))]
 
-    def means(self, x: F32, sigma: float, label: Prior, seed: int) -> F32:
+    def means(self, x: F32, sigma: float, prior: Prior, seed: int) -> F32:
         """Posterior means (b, D) of queries (b, D)."""
-        return np.stack([w.mean for w in self.weighed(x, sigma, label, seed)]).astype(np.float32)
+        return np.stack([w.mean for w in self.weighed(x, sigma, prior, seed)]).astype(np.float32)
 
     def supports(
         self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
@@ -165,44 +165,44 @@ class FittedSchedule:
         """(images compared, maximum number of images kept), out of n."""
         return n, n
 
-    def describe(self, sigma: float, label: Prior = None) -> str:
+    def describe(self, sigma: float, prior: Prior = None) -> str:
         """A description of how the images of a noise level are chosen."""
-        images = self.estimator.store.count_of(label)
+        images = self.estimator.store.count_of(prior)
         if self.settings.guarantee:
-            return f"weighs what proves an RMSE of {self.settings.tol:g}, or all {images:,} images"
-        if not self.uses_subsets(label):
+            return f"adds images up to a proved RMSE of {self.settings.tol:g}, or all {images:,}"
+        if not self.uses_subsets(prior):
             return f"weighs all {images:,} images"
         metric, narrow = self.comparison(sigma)
         side = metric.side
         tiles = f"{side}x{side}" if isinstance(side, int) else str(side)
         per_tile = "" if side is None else f" for each tile ({tiles})"
         chosen = f"the nearest{per_tile}" if side or self.estimator.one_logit else "all"
-        decisive = f"; where single ones decide, {chosen}"
+        decisive = f"; {chosen} if a few have most of the weight"
         return (
             f"draws some of {images:,} images by weight, until the estimated RMSE is within "
             f"{self.settings.tol:g}{decisive if narrow or self.estimator.one_logit else ''}"
         )
 
-    def uses_subsets(self, label: Prior) -> bool:
+    def uses_subsets(self, prior: Prior) -> bool:
         """Whether queries may be answered from a subset of the images."""
         one_logit = self.estimator.one_logit
         if one_logit and not self.indexed:
             return False  # ranking all images costs as much as weighing them
-        if isinstance(label, LogWeights) and (
+        if isinstance(prior, LogWeights) and (
             one_logit or not isinstance(self.estimator.store, ImageStore)
         ):
             return False  # the index and sharded stores do not support log weights
-        large = self.estimator.store.count_of(label) > rule.MIN_IMAGES
+        large = self.estimator.store.count_of(prior) > rule.MIN_IMAGES
         return large and self.settings.tol > 0 and self.estimator.merges
 
-    def _certified(self, x: F32, sigma: float, label: Prior) -> dict[int, QueryResult]:
+    def _certified(self, x: F32, sigma: float, prior: Prior) -> dict[int, QueryResult]:
         """The results of queries (b, D) by index, without those that need all images."""
-        assert not isinstance(label, LogWeights)  # given() refuses guaranteed denoisers
+        assert not isinstance(prior, LogWeights)  # given() refuses guaranteed denoisers
         root, results = math.sqrt(self.estimator.store.d), {}
         most = self.settings.tol * root
-        enough = rule.MAX_SHARE_PROVED * self.estimator.store.count_of(label)
+        enough = rule.MAX_SHARE_PROVED * self.estimator.store.count_of(prior)
         for i, query in enumerate(x):
-            proof = certify(self.index, query, sigma, label=label, most=most, enough=enough)
+            proof = certify(self.index, query, sigma, label=prior, most=most, enough=enough)
             if proof.bound <= most:
                 error, support = proof.bound / root, Support(proof.rows)
                 results[i] = QueryResult(proof.mean, error, float(len(support)), support)
@@ -228,9 +228,9 @@ class FittedSchedule:
             if not self.indexed:
                 metric = TileBlocks.of(estimator.store.shape, relevance, side)
             elif estimator.one_logit:
-                metric = KeptNumbers(self.index)
+                metric = IndexedNumbers(self.index)
             else:
-                metric = KeptBlocks.of(self.index, relevance, side)
+                metric = IndexedBlocks.of(self.index, relevance, side)
             self._comparisons[sigma] = metric, width < rule.WIDE_MASKS
         return self._comparisons[sigma]
 
@@ -259,14 +259,14 @@ _Outcome = QueryResult | _Next
 class _LevelSearch:
     """Answers queries of one noise level and prior, from ever larger samples of the images."""
 
-    def __init__(self, schedule: FittedSchedule, sigma: float, label: Prior, seed: int) -> None:
+    def __init__(self, schedule: FittedSchedule, sigma: float, prior: Prior, seed: int) -> None:
         self._schedule, self._sigma = schedule, sigma
         self._estimator, self._tol = schedule.estimator, schedule.settings.tol
         self._metric, self._narrow = schedule.comparison(sigma)
         self._gain = precision(sigma)
-        self._everything = self._estimator.store.everything(label)
-        self._prior = label if isinstance(label, LogWeights) else None
-        self._seeds = (seed, bits(sigma), stream_of(label))
+        self._everything = self._estimator.store.everything(prior)
+        self._prior = prior if isinstance(prior, LogWeights) else None
+        self._seeds = (seed, seed_of_sigma(sigma), stream_of(prior))
 
     def weighed(self, x: F32) -> dict[int, QueryResult]:
         """The results of queries (b, D) by index, without those that need all images."""
@@ -301,7 +301,7 @@ class _LevelSearch:
                 search = NeighborSearch(store, metric, batch, within.rows, self._gain, offsets)
             else:
                 assert isinstance(within, RuleSupport)
-                search = SearchInParts(store, metric, batch, within, self._gain)
+                search = ShardedSearch(store, metric, batch, within, self._gain)
             yield from map_ordered(partial(self._from_draws, batch, search), range(len(batch)))
 
     def _from_draws(self, x: F32, search: Search, query: int) -> _Outcome:

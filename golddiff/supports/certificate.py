@@ -51,9 +51,9 @@ def certify(
 ) -> Certified:
     """The posterior mean of ``Optimal`` at a query (D,), over at least ``rows``, and its bound.
 
-    Each round doubles the images, by those of the class that may weigh most, until the bound is at
-    most ``most``. The bound is larger if more than ``enough`` images do not reach it, or if float64
-    cannot even with all images.
+    Each round doubles the images, adding those of the class with the largest possible weights,
+    until the bound is at most ``most``. It stops above ``most`` after more than ``enough`` images,
+    or after all of them, if rounding in float64 alone exceeds it.
     """
     index.check_contents()
     store, gain = index.store, precision(sigma)

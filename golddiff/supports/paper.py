@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from golddiff.noise import bits, normalised_noise, precision
+from golddiff.noise import normalised_noise, precision, seed_of_sigma
 from golddiff.store.nearest import Pixels, Pooled
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.store.training_set import TrainingSet
@@ -116,7 +116,7 @@ class PaperSchedule:
 
 def seeds_of(seed: int, sigma: float, label: Prior) -> tuple[int, ...]:
     """Seeds that give each noise level and class its own random stream."""
-    return seed, bits(sigma), stream_of(label)
+    return seed, seed_of_sigma(sigma), stream_of(label)
 
 
 def _checked_size(name: str, size: Size) -> Size:

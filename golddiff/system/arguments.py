@@ -38,7 +38,7 @@ def as_dense_tensor(
 
 
 def expand_to_batch(name: str, values: torch.Tensor, b: int, one: str) -> torch.Tensor:
-    """Values () or (1,), shared by the batch, or (b,), one per image, as (b,)."""
+    """Expand values () or (1,), which the batch shares, to (b,); values (b,) stay unchanged."""
     if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
         raise ArgumentError(f"{name}: got shape {tuple(values.shape)}, expected {one} or ({b},)")
     return values.expand(b)

@@ -32,7 +32,7 @@ from golddiff.system.units import byte_size
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # full disk, quota or file size limit
 # Largest ratio of unpacked to packed size. Real training sets reach some tens (MNIST: 5).
-MOST_TIMES = 200
+MAX_RATIO = 200
 # Bytes that any file may unpack to, however small it is.
 FREE = 64_000_000
 
@@ -146,14 +146,14 @@ def trim(folder: Path, most: int, which: str = "**/*") -> None:
 
 def allowed(packed: int) -> int:
     """The number of bytes that ``packed`` bytes may unpack to."""
-    return max(FREE, MOST_TIMES * packed)
+    return max(FREE, MAX_RATIO * packed)
 
 
 def check_unpacked(name: str, packed: int, unpacked: int) -> None:
     """Raise if the declared unpacked size is more than :func:`allowed`."""
     if unpacked > allowed(packed):
         raise SourceError(
-            f"{name} unpacks from {packed:,} to {unpacked:,} bytes, more than {MOST_TIMES} times "
+            f"{name} unpacks from {packed:,} to {unpacked:,} bytes, more than {MAX_RATIO} times "
             "its size; unpack it yourself if you trust it"
         )
 
@@ -212,7 +212,7 @@ def readable(what: str) -> Iterator[None]:
         raise SourceError(f"{what}: {reason}") from error
 
 
-def inside(folder: Path, path: Path) -> Path:
+def check_inside(folder: Path, path: Path) -> Path:
     """Return the path; raise SourceError if its links lead out of the folder."""
     if leads_out(folder, path):
         raise SourceError(f"{path} is a symbolic link that leads out of its folder; copy the file")

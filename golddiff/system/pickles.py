@@ -43,8 +43,7 @@ _LARGER = {
     **dict.fromkeys((pickle.EMPTY_SET, pickle.FROZENSET, pickle.DICT), 256),
     **dict.fromkeys((pickle.REDUCE, pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.OBJ, pickle.INST), 512),
 }
-# EXT uses the global extension registry; BYTEARRAY8 allocates before it reads; out-of-band buffers
-# are not supported.
+# EXT uses a global registry; BYTEARRAY8 allocates before it reads; the rest are for buffers.
 _REFUSED = (
     *(pickle.EXT1, pickle.EXT2, pickle.EXT4),
     *(pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER),

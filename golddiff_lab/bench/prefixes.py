@@ -29,7 +29,7 @@ def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
         say(f"mean and covariance of {largest.path}, unless kept")
         factor = stores[-1].factor()
         for store in stores:
-            if not store.factors.is_kept() or store.factor().digest != factor.digest:
+            if not store.factors.is_saved() or store.factor().digest != factor.digest:
                 store.factors.put(factor)
     return [ImageStore.open(store.path, job.memory_limit) for store in stores]
 

@@ -23,21 +23,19 @@ class ScalingJob:
     """Options of ``golddiff bench scaling``."""
 
     data: str = option(
-        "A store (golddiff bench enlarge builds large ones), or any source that golddiff index "
-        "accepts, with at least the largest size; smaller sets are its first images."
+        "A store (golddiff bench enlarge builds large ones) or any source of golddiff index, with "
+        "at least the largest number of images; smaller sets are its first images."
     )
-    sizes: str = option("Numbers of images, comma-separated.", "10000,100000,1280000")
+    sizes: str = option("Comma-separated numbers of images.", "10000,100000,1280000")
     method: list[str] | None = option(
         f"Methods, repeated or comma-separated; default {', '.join(COMPARED)}.", None
     )
-    batch: int = option(
-        "Images of one step and of the whole run.", 16, names=("--batch-size", "--batch")
-    )
-    repeats: int = option("Timed steps per level.", 3)
+    batch: int = option("Images per step and per run.", 16, names=("--batch-size", "--batch"))
+    repeats: int = option("Timed steps per noise level.", 3)
     seconds: float = option("Time limit for the timed steps of a level, in seconds.", 20.0)
-    truth_queries: int = option("Queries at which errors are measured; 0 for no errors.", 4)
+    truth_queries: int = option("Number of queries at which errors are measured; 0: none.", 4)
     truth_seconds: float = option(
-        "Approximate time limit for the full scans of a size and estimator, in seconds.", 1200.0
+        "Approximate time limit for the full scans of one size and estimator, in seconds.", 1200.0
     )
     memory_limit: float = option("Bytes of a store's files that may be resident at a time.", 2e9)
     seed: int = option("Seed of noise, held-out images and random choices.", 0)

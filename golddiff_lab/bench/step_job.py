@@ -12,7 +12,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import STEPS, at_least, split_names
 from golddiff_lab.peers import PEERS, recognise
 
-MOST_NOISE = 1e6  # largest noise level, far below where float32 squares lose meaning
+MAX_NOISE = 1e6  # largest noise level, far below where float32 squares lose meaning
 OF_PEERS = ("mask_threshold", "variant", "k_min", "k_max", "patch_size", "boundary")
 
 
@@ -22,38 +22,40 @@ class StepJob:
 
     store: Path = argument("A folder that golddiff index built.")
     method: list[str] | None = option(
-        f"{', '.join(METHODS)}; repeated or comma-separated. Default golddiff-pca.", None
+        f"Methods, repeated or comma-separated: {', '.join(METHODS)}. Default golddiff-pca.", None
     )
     peer: list[str] | None = option(
-        "A checkout of another implementation, recognised by its files (shangxinyi/GoldDiff, "
-        "analytic-diffusion-studio, convolutional_diffusion, pspc), or 'faiss'. Its code is run. "
-        "May be repeated.",
+        "A checkout of another implementation, whose code is run: shangxinyi/GoldDiff, "
+        "analytic-diffusion-studio, convolutional_diffusion or pspc, recognised by its files; or "
+        "'faiss'. May be repeated.",
         None,
     )
     against: str | None = option(
-        "The side that others are compared with; default: the first peer, or else method.", None
+        "The method or peer that the others are compared with; default: the first peer, if any, "
+        "else the first method.",
+        None,
     )
-    batch: int = option("Images of one step.", 4, names=("--batch-size", "--batch"))
-    repeats: int = option("Timed steps per level, after a warm-up step.", 5)
-    seconds: float = option("Time limit for a side's timed steps of a level, in seconds.", 60.0)
+    batch: int = option("Images per step.", 4, names=("--batch-size", "--batch"))
+    repeats: int = option("Timed steps per noise level, after a warm-up step.", 5)
+    seconds: float = option("Time limit for a side's timed steps at a level, in seconds.", 60.0)
     levels: tuple[float, ...] | None = option(
-        "Noise levels, comma-separated; default: the ten of 10-step DDIM (three digits select one "
-        "of these).",
+        "Comma-separated noise levels; default: those of 10-step DDIM, which three digits select.",
         None,
     )
     queries_from: str = option(
-        "trajectory (states of a sampling run) or noised (noisy training images).", "trajectory"
+        "Queries: trajectory (states of a sampling run) or noised (noisy training images).",
+        "trajectory",
     )
-    truth: bool = option("Errors against the full scan.", True, names=("--truth/--no-truth",))
-    truth_queries: int = option("Queries at which errors are measured.", 4)
-    cache: bool = option("Keep full scans in $GOLDDIFF_CACHE.", True, names=("--cache/--no-cache",))
+    truth: bool = option("Measure errors to the full scan.", True, names=("--truth/--no-truth",))
+    truth_queries: int = option("Number of queries at which errors are measured.", 4)
+    cache: bool = option("Save full scans in $GOLDDIFF_CACHE.", True, names=("--cache/--no-cache",))
     memory: bool = option(
-        "Peak memory of each side's process.", False, names=("--memory/--no-memory",)
+        "Measure the peak memory of each side's process.", False, names=("--memory/--no-memory",)
     )
-    limit: int | None = option("Use only the first images, this many.", None)
+    limit: int | None = option("Use only this number of images, the first ones.", None)
     seed: int = option("Seed of noise and random choices.", 0)
     threads: Threads = None
-    verbose: bool = option("Describe what each side does at each level.", False)
+    verbose: bool = option("Describe each side's work at each level.", False)
     settings: MethodSettings = field(default_factory=MethodSettings)
     json: JsonPath = None
 
@@ -72,9 +74,9 @@ class StepJob:
                 f"queries_from: got {self.queries_from!r}, expected trajectory or noised"
             )
         for level in self.sigmas:
-            if not 0 < level <= MOST_NOISE:
+            if not 0 < level <= MAX_NOISE:
                 raise ArgumentError(
-                    f"levels: got {level}, expected numbers above 0, at most {MOST_NOISE:g}"
+                    f"levels: got {level}, expected numbers above 0, at most {MAX_NOISE:g}"
                 )
         check_methods(self.methods, self.settings, OF_PEERS if self.peer else ())
         names = self.named

@@ -37,7 +37,7 @@ STEPS = 10
 DIAL, COLUMNS = (0.0, 0.3, 0.7, 1.0), 10
 TRAJECTORY_OF = "golddiff-pca"
 # Full scans of larger images take too long for a demo.
-MOST_VALUES = 4096
+MAX_VALUES = 4096
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,10 @@ def _open(part: Part) -> ImageStore:
     store = cached_store(part.source, part.reading, say=say, progress=True)
     if len(store.shape) != 3:
         raise ArgumentError(f"data: {part.source} holds {shape_text(store.shape)}, expected images")
-    if store.d > MOST_VALUES:
+    if store.d > MAX_VALUES:
         raise ArgumentError(
             f"data: the images of {part.source} have {store.d:,} values each, expected at most "
-            f"{MOST_VALUES:,}; give --size 32"
+            f"{MAX_VALUES:,}; give --size 32"
         )
     return store
 

@@ -34,7 +34,7 @@ class Changed(NetworkLike):
         store: the training set.
         seed: seed of the golden subsets.
         kept: indices of the parts.
-        joined: combines the parts' means (P, b, D) along the first axis into (b, D).
+        combine: combines the parts' means (P, b, D) along the first axis into (b, D).
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class Changed(NetworkLike):
         store: ImageStore,
         seed: int,
         kept: tuple[int, ...] = (SQUARES, NARROW, MIXTURE, PATCHES),
-        joined: Callable[..., Any] = np.median,
+        combine: Callable[..., Any] = np.median,
     ) -> None:
         super().__init__(store, seed)
-        self._kept, self.joined = kept, joined
+        self._kept, self.combine = kept, combine
 
     def parts(self, sigma: float) -> list[Denoiser]:
         """The kept parts; just the mixture at noise levels where it is the only part."""
@@ -59,7 +59,7 @@ CHANGES = {
     "without golden parts": partial(Changed, kept=(MIXTURE, PATCHES)),
     "without mixture": partial(Changed, kept=(SQUARES, NARROW, PATCHES)),
     "without patches": partial(Changed, kept=(SQUARES, NARROW, MIXTURE)),
-    "mean instead of median": partial(Changed, joined=np.mean),
+    "mean instead of median": partial(Changed, combine=np.mean),
     "mixture alone": partial(Changed, kept=(MIXTURE,)),
 }
 ROWS = (

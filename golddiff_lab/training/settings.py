@@ -41,18 +41,18 @@ class TrainSettings:
     blocks: int = _option(2, "Residual blocks per level.", _NETWORK)
     dropout: float = _option(
         0.0,
-        "Fraction of features dropped; the published networks use 0.15, for long runs.",
+        "Dropout probability; the published networks, trained for long, use 0.15.",
         _TRAINING,
     )
     groups: int | None = _option(
-        None, "Normalisation groups; default: at most 32, of four channels or more.", _NETWORK
+        None, "Groups per group normalisation; default: up to 32, of at least 4 channels.", _NETWORK
     )
-    conditional: bool = _option(False, "Train on class labels too.", _NETWORK)
+    conditional: bool = _option(False, "Condition the network on class labels.", _NETWORK)
     label_dropout: float = _option(
-        0.2, "With --conditional: fraction of labels dropped, to also train without.", _NETWORK
+        0.2, "With --conditional: fraction of labels dropped, to train unconditionally.", _NETWORK
     )
     minutes: float | None = _option(
-        60.0, "Training time in minutes; default 60, without --steps.", default=None
+        60.0, "Training time in minutes; default 60, unless --steps is given.", default=None
     )
     steps: int | None = _option(None, "Number of training steps.")
     batch: int = _option(64, "Images per step.", _TRAINING)
@@ -60,15 +60,14 @@ class TrainSettings:
     warm_up: int = 200
     falling: float = _option(
         1.0,
-        "Last fraction of the run, in which the rate falls to 0 along a cosine; before, it is at "
-        "its peak.",
+        "Final fraction of the run in which the learning rate falls along a cosine to 0.",
         _TRAINING,
     )
     average: float = _option(
-        0.999, "Decay per step of the averaged weights; 0.9999 for runs of days.", _TRAINING
+        0.999, "Decay per step of the averaged weights; 0.9999 suits runs of days.", _TRAINING
     )
     noise_weight: float = _option(
-        0.0, "Weigh the loss by (1 + sigma^2) to this power, 0 to 1.", _TRAINING
+        0.0, "Weight of the loss: (1 + sigma^2) to this power, 0 to 1.", _TRAINING
     )
     prediction: str = _option(
         "v_prediction",
@@ -78,7 +77,7 @@ class TrainSettings:
     flip: bool = _option(False, "Mirror half of the images.", _TRAINING)
     seed: int = _option(0, "Seed of the initial weights and of all random draws.", _TRAINING)
     weights: str | None = _option(
-        None, "Initial weights, of the same shape: a golddiff weight file, or a run's folder."
+        None, "Initial weights of the same network: a golddiff weight file or a run's folder."
     )
     precision: str | None = _option(
         None, "bfloat16 or float32; default: bfloat16 if the device supports it.", _RUNNING

@@ -15,7 +15,7 @@ from golddiff.kernels.block_squares import block_of_each
 from golddiff.support import Support, TiledSupport
 from golddiff.supports.certificate import certify
 from golddiff.supports.index.blocks import MIDDLE
-from golddiff.supports.index.distances import KeptBlocks, TileBlocks
+from golddiff.supports.index.distances import IndexedBlocks, TileBlocks
 from golddiff.supports.index.image_index import Index
 from golddiff.supports.index.search import NeighborSearch
 from golddiff_lab import reference

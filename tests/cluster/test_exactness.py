@@ -7,7 +7,7 @@ import torch
 import golddiff
 from golddiff.cluster import ShardedStore
 from golddiff.posterior import Posterior
-from golddiff.support import Support, TiledSupport, joined
+from golddiff.support import Support, TiledSupport, concatenated
 from tests.recorded import Recorded
 
 # Values of at most 1 are averaged in float32 sums of at most 512 images, with a rounding of
@@ -256,7 +256,7 @@ class ThirdRows:
         return [Support(r[r % 3 == 0], r[r % 3 == 0] / total) for r in rows]
 
     def merge(self, answers, total):
-        return [joined(parts) for parts in zip(*answers, strict=True)]
+        return [concatenated(parts) for parts in zip(*answers, strict=True)]
 
 
 @pytest.mark.parametrize("side", [None, 4])

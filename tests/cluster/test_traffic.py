@@ -55,7 +55,7 @@ def test_bytes_a_step_follow_the_formula(store, method, variant):
     expected = STEPS * full_scan_bytes(store.d, locations) + golden + selections * B * 4 * store.d
     moved = traffic.sent + traffic.received
     assert moved == pytest.approx(expected + ENVELOPE * traffic.calls, rel=0.1)
-    assert traffic.given == 0
+    assert traffic.sent_once == 0
 
 
 def test_bytes_of_a_full_scan_do_not_grow_with_the_images(split_patches, split_classes):

@@ -7,7 +7,7 @@ import torch
 import golddiff
 from golddiff import SCFDM, AdaptiveSchedule, GoldDiff, NearestImage, Optimal, PaperSchedule
 from golddiff.store.nearest import Pixels
-from golddiff.supports.index.distances import KeptBlocks
+from golddiff.supports.index.distances import IndexedBlocks
 from golddiff.supports.index.image_index import open_or_build
 from golddiff.supports.index.search import NeighborSearch
 
@@ -77,7 +77,7 @@ def test_bad_settings_are_refused(store, settings, name):
 
 def test_all_searches_find_the_nearest_image(store, queries):
     index = open_or_build(store)
-    metric = KeptBlocks.of(index, np.ones((1, store.d), np.float32))
+    metric = IndexedBlocks.of(index, np.ones((1, store.d), np.float32))
     for sigma in (0.05, 0.3):
         x = queries(store, sigma, b=8)
         flat = (x / (1 + sigma**2) ** 0.5).reshape(8, -1).numpy()

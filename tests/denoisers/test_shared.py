@@ -177,7 +177,7 @@ def test_unit_masks_of_large_images_use_a_factor_of_a_sample(
     make_store, smooth_images, monkeypatch
 ):
     monkeypatch.setattr("golddiff.store.factors.LARGE", 100)
-    monkeypatch.setattr("golddiff.store.factors.FEW", 40)
+    monkeypatch.setattr("golddiff.store.factors.SAMPLE_SIZE", 40)
     store = make_store(smooth_images(90, (3, 8, 8)))
     sampled = store.factors.averaged()
     assert sampled.images == 40

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from golddiff.kernels.block_squares import block_of_each
 from golddiff.noise import precision
 from golddiff.supports.index.blocks import MIDDLE
-from golddiff.supports.index.distances import KeptBlocks, KeptNumbers, TileBlocks
+from golddiff.supports.index.distances import IndexedBlocks, IndexedNumbers, TileBlocks
 from golddiff.supports.index.drawing import GROUPS, drawn, groups, proposal, summary, uniform
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.system.parallel import use_threads
@@ -30,8 +30,8 @@ def relevance(indexed):
 def metrics(indexed, relevance):
     return {
         "pixels": TileBlocks.of(indexed.store.shape, relevance),
-        "index": KeptBlocks.of(indexed, relevance),
-        "whole": KeptNumbers(indexed),
+        "index": IndexedBlocks.of(indexed, relevance),
+        "whole": IndexedNumbers(indexed),
     }
 
 

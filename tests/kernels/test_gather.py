@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.gather import ABSENT, BLOCK, gather, gather_weights, places, runs
+from golddiff.kernels.gather import ABSENT, BLOCK, gather, gather_weights, positions_in, runs
 from golddiff.kernels.lanes import LANES
 
 
@@ -17,7 +17,7 @@ def test_runs_cover_the_wanted_columns_with_neighbouring_ones(d, data):
     if d >= LANES:
         assert (np.diff(columns.reshape(-1, LANES), axis=1) == 1).all()
         assert len(columns) <= LANES * len(wanted)
-    assert np.array_equal(columns[places(columns, wanted)], wanted)
+    assert np.array_equal(columns[positions_in(columns, wanted)], wanted)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])

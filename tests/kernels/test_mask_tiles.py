@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.mask_tiles import cut, mean_mask
+from golddiff.kernels.mask_tiles import mean_mask, tile_trees
 from golddiff.kernels.mask_tree import mask_tree
 from golddiff.kernels.pca_cpu import Sums, add_resident, masked_posterior
 from golddiff.kernels.stored import Stored
@@ -45,7 +45,7 @@ def test_tiles_hold_each_output_once_and_mean_masks_are_exact(shape, side, densi
     d = len(mask)
     tree = mask_tree(mask, shape)
     tiles = tile_of_each(shape, side)
-    trees = cut(tree, shape, side)
+    trees = tile_trees(tree, shape, side)
     assert len(trees) == tile_count(shape, side)
     for number, tile in enumerate(trees):
         outputs = np.flatnonzero(tiles == number)

@@ -90,7 +90,7 @@ class TestBombs:
         (tmp_path / "x.tar.gz").write_bytes(gzip.compress(info.tobuf() + bytes(60_000_000)))
         # tarfile looks for the member's last byte 2 bytes behind the limit.
         monkeypatch.setattr(files, "FREE", 2000 * 512 - 3)
-        monkeypatch.setattr(files, "MOST_TIMES", 1)
+        monkeypatch.setattr(files, "MAX_RATIO", 1)
         tracemalloc.start()
         with pytest.raises(SourceError, match="unpacks to more than"):
             open_source(tmp_path / "x.tar.gz")

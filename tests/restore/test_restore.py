@@ -290,8 +290,8 @@ def test_missing_pixels_of_a_larger_picture_do_not_leak_into_known_ones():
 
 def test_for_restoring_chooses_a_threshold_without_measuring(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
-    assert for_restoring(store).mask_threshold == restoring.COLOUR_OF_FEW
-    many = make_store(np.zeros((restoring.FEW, 3, 2, 2), np.uint8))
+    assert for_restoring(store).mask_threshold == restoring.COLOUR_SMALL
+    many = make_store(np.zeros((restoring.SMALL_STORE, 3, 2, 2), np.uint8))
     assert for_restoring(many).mask_threshold == restoring.COLOUR
     grey = make_store(np.zeros((3, 1, 16, 16), np.uint8))
     assert for_restoring(grey).mask_threshold == restoring.GREY

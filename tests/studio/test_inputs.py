@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from golddiff.sources.picture import MAX_BYTES, fitted, read_picture
+from golddiff.sources.picture import MAX_BYTES, fit_to_shape, read_picture
 from golddiff.studio.inputs import SIDE, drawn
 from golddiff.system.errors import ArgumentError
 
@@ -125,4 +125,4 @@ def test_postscript_is_refused_as_a_drawing():
 def test_an_image_cannot_start_a_run_of_latents(make_store):
     store = make_store(torch.zeros(3, 4, 4, 4))
     with pytest.raises(ArgumentError, match="latents of 4 channels"):
-        fitted(Image.new("RGB", (8, 8)), store.shape)
+        fit_to_shape(Image.new("RGB", (8, 8)), store.shape)

@@ -9,8 +9,8 @@ pytest.importorskip("gradio")
 
 from golddiff.studio import security
 from golddiff.studio.library import Library
-from golddiff.studio.security import MOST_BYTES, POSTS, UPLOAD, OnlyThisPage, trim
-from golddiff.studio.server import MOST_PAGES, make_app
+from golddiff.studio.security import MAX_BYTES, POSTS, UPLOAD, OnlyThisPage, trim
+from golddiff.studio.server import MAX_PAGES, make_app
 
 HOST = {"host": "127.0.0.1:7860"}
 JOIN = "/gradio_api/queue/join"
@@ -131,7 +131,7 @@ def test_the_oldest_files_are_deleted_to_make_room(tmp_path, ask, monkeypatch):
     monkeypatch.setattr(security, "MOST_BYTES", 310)
     assert ask("POST", JOIN, SMALL) == 200  # a run also writes pictures
     assert len(list(tmp_path.rglob("*.png"))) == 3
-    monkeypatch.setattr(security, "MOST_BYTES", 160)
+    monkeypatch.setattr(security, "MAX_BYTES", 160)
     assert ask("POST", UPLOAD, SMALL) == 200
     assert [path.parent.name for path in tmp_path.rglob("*.png")] == ["folder5"]
 
@@ -171,6 +171,6 @@ def test_files_of_runs_lie_in_the_cache_folder_of_gradio(app):
 
 def test_only_the_latest_sessions_are_kept(app):
     sessions = app.routes[-1].app.state_holder
-    for page in range(2 * MOST_PAGES):
+    for page in range(2 * MAX_PAGES):
         assert sessions[str(page)]
-    assert list(sessions.session_data) == [str(page) for page in range(MOST_PAGES, 2 * MOST_PAGES)]
+    assert list(sessions.session_data) == [str(page) for page in range(MAX_PAGES, 2 * MAX_PAGES)]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from golddiff.sampling import Samples
 
 TOLERANCE = 1e-4
-MOST_CARDS = 64
+MAX_CARDS = 64
 PLOT_NOTE = (
     "k images are weighed at each step. The effective number, exp of the entropy of their weights, "
     "is the number of images that matter at one location. Lines are medians over the outputs; "
@@ -60,8 +60,7 @@ def write_report(
         units of x0.
 
     Raises:
-        ArgumentError: samples without attribution, points instead of images, or a path that
-            cannot be written.
+        ArgumentError: samples without attribution, or of points; a path that cannot be written.
     """
     target = Path(path)
     check_writable("path", target, (".html", ".htm"))
@@ -78,7 +77,7 @@ def write_report(
         float((_in_range(attribution) - image).abs().max())
         for attribution, image in zip(attributions, samples.images, strict=True)
     )
-    shown = samples.images[:MOST_CARDS]
+    shown = samples.images[:MAX_CARDS]
     novelty = samples.novelty if store.n > 1 else None
     cards = [card(i, shown[i], attributions[i], novelty, to_images) for i in range(len(shown))]
     passed = error <= TOLERANCE
@@ -120,7 +119,7 @@ def _plot(subsets: Subsets) -> str:
 
 
 def _note(outputs: int, novelty: Novelty | None) -> str:
-    which = "" if outputs <= MOST_CARDS else f"The first {MOST_CARDS} of {outputs:,} outputs. "
+    which = "" if outputs <= MAX_CARDS else f"The first {MAX_CARDS} of {outputs:,} outputs. "
     scale = (
         ""
         if novelty is None

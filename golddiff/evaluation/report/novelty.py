@@ -18,11 +18,11 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.pictures import to_pixels
 
-MOST_CARDS = 64
+MAX_CARDS = 64
 
 
 def write_novelty_report(
-    found: Novelty,
+    result: Novelty,
     images: torch.Tensor,
     store: ImageStore,
     path: str | os.PathLike[str],
@@ -31,7 +31,7 @@ def write_novelty_report(
     """Write one self-contained HTML page.
 
     Args:
-        found: novelty of ``images`` from :func:`golddiff.novelty`.
+        result: novelty of ``images`` from :func:`golddiff.novelty`.
         images: (B, C, H, W) in [-1, 1].
         store: the training set.
         path: the ``.html`` file to write.
@@ -43,31 +43,31 @@ def write_novelty_report(
         raise ArgumentError(
             f"images: got points of shape {store.shape}, a report shows images (C, H, W)"
         )
-    order = torch.argsort(found.novelty, stable=True)[:MOST_CARDS]
+    order = torch.argsort(result.novelty, stable=True)[:MAX_CARDS]
     drawn = to_pixels(images[order])
-    nearest = to_pixels(store.images(found.nearest[order].numpy()))
+    nearest = to_pixels(store.images(result.nearest[order].numpy()))
     cards = []
     for i, own, other in zip(order.tolist(), drawn, nearest, strict=True):
-        row, copied = int(found.nearest[i]), ", <b>a copy</b>" if found.copies[i] else ""
+        row, copied = int(result.nearest[i]), ", <b>a copy</b>" if result.copies[i] else ""
         name = html.escape(names[i]) if names else f"picture {i}"
         figures = (
-            figure(own, f"picture {i}", f"{name}: novelty {found.novelty[i]:.2f}{copied}"),
+            figure(own, f"picture {i}", f"{name}: novelty {result.novelty[i]:.2f}{copied}"),
             figure(other, "nearest training image", f"nearest: {image_name(store, row)}"),
         )
         cards.append(f'<article><div class="main">{"".join(figures)}</div></article>')
-    copies = int(found.copies.sum())
-    which = "" if len(images) <= MOST_CARDS else f"The {MOST_CARDS} with the lowest novelty. "
+    copies = int(result.copies.sum())
+    which = "" if len(images) <= MAX_CARDS else f"The {MAX_CARDS} with the lowest novelty. "
     write_page(
         target,
         "How new these pictures are",
         f"{len(images):,} pictures and {store.n:,} training images, golddiff {__version__}",
         copies == 0,
         f"{copies:,} of {len(images):,} pictures copy a training image; mean novelty "
-        f"<b>{float(found.novelty.mean()):.2f}</b>.",
+        f"<b>{float(result.novelty.mean()):.2f}</b>.",
         f"""<h2>Pictures</h2>
 <p class="soft">{which}Novelty is the distance to the nearest training image, divided by the mean
-distance of a training image to its nearest other one, {found.spacing:.3f}: 0 is a copy, 1 is as
-new as an unseen picture of the same kind. A copy is at most a third as far from the nearest as
+distance of a training image to its nearest other one, {result.spacing:.3f}: 0 is a copy, 1 is as
+new as an unseen picture of the same kind. A copy is less than a third as far from the nearest as
 from the second nearest training image (Yoon et al. 2023).</p>
 {os.linesep.join(cards)}""",
     )

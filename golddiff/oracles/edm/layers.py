@@ -1,7 +1,7 @@
-"""Layers of the DDPM++, NCSN++ and ADM networks, as EDM joined them into one U-Net block.
+"""Layers of the DDPM++, NCSN++ and ADM networks, which EDM combines in one kind of U-Net block.
 
 Karras et al. 2022, Elucidating the Design Space of Diffusion-Based Generative Models, App. F.
-Parameters are named as in NVIDIA's files, so that these load by name.
+Parameters have the names of NVIDIA's files.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch.nn import functional
 
 
 class Conv2d(nn.Module):
-    """A convolution with zero padding, before which the image may be doubled or halved.
+    """Optional resampling by 2 up or down, then a convolution with zero padding.
 
-    Of an odd side, 0 to resample only. ``resample_filter`` is the 1-D low-pass filter; the 2-D one
-    is its outer product, of sum 1.
+    ``kernel`` is the odd side of the convolution; 0 resamples only. The 2-D low-pass filter is the
+    outer product of the 1-D ``resample_filter`` with itself, normalised to sum 1.
     """
 
     resample_filter: torch.Tensor | None
@@ -47,7 +47,7 @@ class Conv2d(nn.Module):
         """(B, in, H, W) -> (B, out, H', W')."""
         if self.resample_filter is not None:
             kernel, overlap = self._low_pass(x.shape[1])
-            if self.up:  # 4 makes up for the zeros put between the pixels
+            if self.up:  # the factor 4 compensates for the zeros between the pixels
                 x = functional.conv_transpose2d(
                     x, 4 * kernel, stride=2, padding=overlap, groups=len(kernel)
                 )
@@ -58,16 +58,16 @@ class Conv2d(nn.Module):
         return functional.conv2d(x, self.weight, self.bias, padding=self.weight.shape[-1] // 2)
 
     def _low_pass(self, channels: int) -> tuple[torch.Tensor, int]:
-        """The filter of each channel, and the padding with which it halves the side exactly."""
+        """The filter of each channel, and the padding for which it halves the side exactly."""
         assert self.resample_filter is not None
         side = self.resample_filter.shape[-1]
         return self.resample_filter.expand(channels, -1, -1, -1), (side - 1) // 2
 
 
 class ConvThenDown(Conv2d):
-    """Convolution first, filter after: NCSN++'s residual path.
+    """Convolution, then low-pass filter and downsampling: NCSN++'s residual path.
 
-    The two commute except at the border, where the padding differs: here all of it comes first.
+    The two commute except at the border, because all padding is applied before the convolution.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -76,30 +76,30 @@ class ConvThenDown(Conv2d):
         assert self.bias is not None
         kernel, overlap = self._low_pass(len(self.weight))
         wide = functional.conv2d(x, self.weight, padding=self.weight.shape[-1] // 2 + overlap)
-        made = functional.conv2d(wide, kernel, stride=2, groups=len(kernel))
-        return made + self.bias[:, None, None]
+        halved = functional.conv2d(wide, kernel, stride=2, groups=len(kernel))
+        return halved + self.bias[:, None, None]
 
 
 def group_norm(channels: int, eps: float = 1e-5) -> nn.GroupNorm:
-    """Group normalisation in 32 groups, fewer where a group would have less than 4 channels."""
+    """Group normalisation in 32 groups, or fewer so that each has at least 4 channels."""
     return nn.GroupNorm(min(32, channels // 4), channels, eps=eps)
 
 
 class UNetBlock(nn.Module):
-    """Residual block with the noise embedding added in, then self-attention.
+    """Residual block conditioned on the noise embedding, with optional self-attention.
 
-    h = skip(x) + conv1(silu(modulated(norm1(conv0(silu(norm0(x)))), affine(emb)))), times
-    ``skip_scale``; with attention a(h), (h + a(h)) times ``skip_scale`` again.
+    h = skip_scale (skip(x) + conv1(silu(modulated(norm1(conv0(silu(norm0(x)))), affine(emb))))).
+    With attention a(h), the output is skip_scale (h + a(h)).
 
     Args:
-        in_channels, out_channels, emb_channels: of the input, the output and the embedding.
-        up, down: double height and width, or halve them, by ``resample_filter``.
-        heads: attention heads; 0: no attention.
-        skip_scale: factor of each sum, sqrt(1/2) keeps the variance.
-        eps: of the normalisations.
-        resample_proj: a convolution on the skip path also where only the resolution changes.
-        adaptive_scale: the embedding scales and shifts what ``norm1`` gives (ADM); else it is
-            added before ``norm1`` (DDPM++ and NCSN++).
+        in_channels, out_channels, emb_channels: channels of input, output and embedding.
+        up, down: double or halve height and width with ``resample_filter``.
+        heads: number of attention heads; 0: no attention.
+        skip_scale: factor of each sum; sqrt(1/2) preserves the variance.
+        eps: epsilon of the normalisations.
+        resample_proj: use a 1 x 1 convolution on the skip path if only the resolution changes.
+        adaptive_scale: the embedding scales and shifts the output of ``norm1`` (ADM); otherwise it
+            is added before ``norm1`` (DDPM++ and NCSN++).
     """
 
     def __init__(
@@ -157,11 +157,11 @@ class UNetBlock(nn.Module):
         h = (h + (x if self.skip is None else self.skip(x))) * self.skip_scale
         if self.heads:
             h = (h + self.proj(self._attention(h))) * self.skip_scale
-        made: torch.Tensor = h
-        return made
+        out: torch.Tensor = h
+        return out
 
     def _attention(self, x: torch.Tensor) -> torch.Tensor:
-        """Every pixel attends to every pixel, (B, C, H, W) -> the same."""
+        """Attention of every pixel to every pixel, (B, C, H, W) -> (B, C, H, W)."""
         b, c, height, width = x.shape
         # q, k and v of one channel are neighbours among the 3 C channels of qkv.
         split = self.qkv(self.norm2(x)).reshape(b, self.heads, c // self.heads, 3, height * width)
@@ -173,9 +173,9 @@ class UNetBlock(nn.Module):
 
 
 class PositionalEmbedding(nn.Module):
-    """Half cosines, half sines of a number at frequencies from 1 down to 1e-4 (DDPM++ and ADM).
+    """Cosines, then sines of a number at frequencies from 1 down to 1e-4 (DDPM++ and ADM).
 
-    ``endpoint``: the last frequency is 1e-4 itself, else one step above it.
+    With ``endpoint`` the last frequency is 1e-4, otherwise one step above it.
     """
 
     def __init__(self, channels: int, *, endpoint: bool = False) -> None:
@@ -192,7 +192,7 @@ class PositionalEmbedding(nn.Module):
 
 
 class FourierEmbedding(nn.Module):
-    """Half cosines, half sines of a number at random frequencies that the file holds (NCSN++)."""
+    """Cosines, then sines of a number at random frequencies stored in the file (NCSN++)."""
 
     freqs: torch.Tensor
 

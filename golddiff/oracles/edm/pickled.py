@@ -1,7 +1,7 @@
-"""Opening NVIDIA's EDM pickles without running any code in them.
+"""Reader of NVIDIA's EDM pickles that runs none of their code.
 
-Source of the names: pickles written by ``training_loop.py`` of the EDM repository, whose
-``torch_utils.persistence`` writes each module as its source text, class name and state.
+``training_loop.py`` of the EDM repository writes them; its ``torch_utils.persistence`` stores each
+module as source text, class name and state.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from torch import nn
 
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
 from golddiff.oracles.edm.unets import DhariwalUNet, SongUNet
-from golddiff.oracles.weights import check_state_dict, fill
+from golddiff.oracles.weights import build_network, check_state_dict
 from golddiff.system.errors import CheckpointError, one_line
 from golddiff.system.pickles import read_pickle
 from golddiff.system.torch_files import TENSORS, Storage, read_legacy
 
 # The largest published network takes 1.2e9 bytes.
-MOST_BYTES = 16 * 2**30
+MAX_BYTES = 16 * 2**30
 
 
 class Record:
-    """An object of a class that is not loaded: what it was holding, and EDM's name of the class."""
+    """Placeholder for an object: its state and EDM's name of its class, which is not loaded."""
 
     class_name = "module"
     state: dict[str, Any]
 
     def __new__(cls) -> Record:
-        """An empty one: a pickle makes objects without ``__init__``."""
-        made = super().__new__(cls)
-        made.state = {}
-        return made
+        """An empty record; unpickling does not call ``__init__``."""
+        record = super().__new__(cls)
+        record.state = {}
+        return record
 
     def __setstate__(self, state: Any) -> None:
         if type(state) is not dict or not all(type(key) is str for key in state):
@@ -48,7 +48,7 @@ class Record:
 
 
 def _persistent(meta: Any) -> Record:
-    """An object of ``torch_utils.persistence``. Its source text, ``module_src``, stays text."""
+    """An object of ``torch_utils.persistence``; its source text, ``module_src``, is not run."""
     if type(meta) is not dict or meta.get("type") != "class":
         raise UnpicklingError("has a persistent object of an unknown form")
     record, name = Record(), meta.get("class_name")
@@ -60,11 +60,11 @@ def _persistent(meta: Any) -> Record:
 
 
 def _storage(data: Any) -> Storage:
-    """``torch.storage._load_from_bytes``, which would run what the bytes ask for."""
-    found = read_legacy(io.BytesIO(data), {}) if type(data) is bytes else None
-    if type(found) is not Storage:
+    """Replacement for ``torch.storage._load_from_bytes``, which would unpickle the bytes."""
+    storage = read_legacy(io.BytesIO(data), {}) if type(data) is bytes else None
+    if type(storage) is not Storage:
         raise UnpicklingError("has a storage that is not one")
-    return found
+    return storage
 
 
 def _set(values: Any = ()) -> set[str]:
@@ -89,18 +89,17 @@ NAMES: dict[tuple[str, str], Any] = {
 
 
 def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
-    """The arguments of an Oracle, of a network as NVIDIA publishes EDM's and its code writes them.
+    """The arguments of an Oracle for a network that NVIDIA's EDM code saved.
 
-    The file is a pickle that brings its own source code. None of it is run: tensors and
-    constructor arguments are taken out of it, and the networks are this package's own.
+    The file is a pickle that contains source code, which is not run. Only tensors and constructor
+    arguments are read; the networks are implemented in this package.
 
     Raises:
-        CheckpointError: a damaged pickle, one that asks for anything else than tensors and plain
-            data (which is not run), or another network than a SongUNet or DhariwalUNet with EDM,
-            VP, VE or iDDPM preconditioning.
+        CheckpointError: the pickle is damaged or uses anything but tensors and plain data, or the
+            network is not a SongUNet or DhariwalUNet with EDM, VP, VE or iDDPM preconditioning.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if path.stat().st_size > MAX_BYTES:
             raise CheckpointError("it is larger than any")
         with path.open("rb") as file:
             record = _ema(read_pickle(file, NAMES))
@@ -109,7 +108,7 @@ def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
         )
         model = _network(path, record, arguments)
     except Exception as error:
-        # A damaged pickle raises nearly anything, as it drives conversions with wrong values.
+        # A damaged pickle calls conversions with wrong values, which raise nearly any exception.
         message = one_line(error, 1000)
         if not isinstance(error, CheckpointError):
             message = f"it {message}"
@@ -123,16 +122,17 @@ def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _ema(whole: Any) -> Record:
-    """The averaged network, the one that NVIDIA's own sampler uses."""
-    if not isinstance(whole, dict):
-        raise CheckpointError(f"it holds a {type(whole).__name__}, expected a dict with 'ema'")
-    if "ema" not in whole:
-        found = ", ".join(str(name)[:40] for name in list(whole)[:8]) or "nothing"
-        raise CheckpointError(f"it has no 'ema', the averaged network; it has {found}")
-    if not isinstance(whole["ema"], Record):
-        raise CheckpointError(f"its 'ema' is a {type(whole['ema']).__name__}, expected a network")
-    return whole["ema"]
+def _ema(checkpoint: Any) -> Record:
+    """The averaged network, which NVIDIA's own sampler uses."""
+    if not isinstance(checkpoint, dict):
+        raise CheckpointError(f"it holds a {type(checkpoint).__name__}, expected a dict with 'ema'")
+    if "ema" not in checkpoint:
+        names = ", ".join(str(name)[:40] for name in list(checkpoint)[:8]) or "nothing"
+        raise CheckpointError(f"it has no 'ema', the averaged network; it has {names}")
+    ema = checkpoint["ema"]
+    if not isinstance(ema, Record):
+        raise CheckpointError(f"its 'ema' is a {type(ema).__name__}, expected a network")
+    return ema
 
 
 def _network(path: Path, record: Record, arguments: Arguments) -> nn.Module:
@@ -140,22 +140,21 @@ def _network(path: Path, record: Record, arguments: Arguments) -> nn.Module:
     tensors = check_state_dict(dict(_tensors(record, "", set())), path)
     inner = record.state["_modules"].get("model")
     if not isinstance(inner, Record) or inner.class_name != arguments.model:
-        found = inner.class_name if isinstance(inner, Record) else "nothing"
-        raise CheckpointError(f"it was made with a {arguments.model}, but holds {found}")
-    # iDDPM's noise levels, which follow from its settings.
-    tensors.pop("u", None)
+        name = inner.class_name if isinstance(inner, Record) else "nothing"
+        raise CheckpointError(f"it was made with a {arguments.model}, but holds {name}")
+    tensors.pop("u", None)  # iDDPM's noise levels, which follow from its settings
     with torch.device("meta"):
         _check_run(architecture(arguments), arguments)
-    network: nn.Module = fill(
+    network: nn.Module = build_network(
         lambda: nn.ModuleDict({"model": architecture(arguments)}), tensors, path
     )
     return network.get_submodule("model")
 
 
 def architecture(arguments: Arguments) -> nn.Module:
-    """The network of checked arguments, its tensors not yet set: on the default device."""
+    """The network of checked arguments on the default device, with uninitialised tensors."""
     side, channels, classes = arguments.images.values()
-    # iDDPM's networks predict a variance too.
+    # iDDPM's networks also predict a variance.
     out = 2 * channels if arguments.precond == "iDDPMPrecond" else channels
     try:
         return MODELS[arguments.model](side, channels, out, classes, **arguments.network)
@@ -165,24 +164,24 @@ def architecture(arguments: Arguments) -> nn.Module:
 
 @torch.no_grad()
 def _check_run(model: nn.Module, arguments: Arguments) -> None:
-    """One call, of shapes only: odd numbers of channels, for one, fit nowhere."""
+    """Call the network on the meta device, to find sizes that do not fit together."""
     side, channels, classes = arguments.images.values()
     labels = torch.zeros(1, dtype=torch.int64) if classes else None
     try:
-        made = model(torch.empty(1, channels, side, side), torch.empty(1), labels)
+        output = model(torch.empty(1, channels, side, side), torch.empty(1), labels)
     except (ValueError, RuntimeError, ZeroDivisionError) as error:
         raise CheckpointError(f"its {arguments.model} cannot run: {one_line(error)}") from error
-    if made.shape[2:] != (side, side):
+    if output.shape[2:] != (side, side):
         raise CheckpointError(
-            f"its {arguments.model} makes images of shape {tuple(made.shape[1:])}"
+            f"its {arguments.model} makes images of shape {tuple(output.shape[1:])}"
         )
 
 
-def _tensors(record: Record, prefix: str, met: set[int]) -> Iterator[tuple[str, Any]]:
-    """Parameters and buffers of a module record and all below it, named as in a state dict."""
-    if id(record) in met:  # modules that hold the one before twice would be walked without end
+def _tensors(record: Record, prefix: str, visited: set[int]) -> Iterator[tuple[str, Any]]:
+    """Parameters and buffers of a module record and its submodules, named as in a state dict."""
+    if id(record) in visited:  # shared modules could make the walk exponentially long
         raise CheckpointError(f"{prefix.rstrip('.')} in it is a module that stands elsewhere too")
-    met.add(id(record))
+    visited.add(id(record))
     hidden = record.state.get("_non_persistent_buffers_set", set())
     for group in ("_parameters", "_buffers"):
         for name, tensor in _named(record, group).items():
@@ -190,7 +189,7 @@ def _tensors(record: Record, prefix: str, met: set[int]) -> Iterator[tuple[str, 
                 yield prefix + name, tensor
     for name, child in _named(record, "_modules").items():
         if isinstance(child, Record):
-            yield from _tensors(child, f"{prefix}{name}.", met)
+            yield from _tensors(child, f"{prefix}{name}.", visited)
         elif child is not None:
             raise CheckpointError(f"{prefix}{name} in it is no module")
 
@@ -203,7 +202,7 @@ def _named(module: Record, group: str) -> dict[str, Any]:
 
 
 def _kind(arguments: Arguments) -> str:
-    """The paper's names for the architectures (Table 1)."""
+    """The preconditioner, the class, and the paper's name of the architecture (Table 1)."""
     sizes = arguments.network
     if arguments.model == "DhariwalUNet":
         named = "ADM"
@@ -214,14 +213,13 @@ def _kind(arguments: Arguments) -> str:
     return f"{arguments.precond.removesuffix('Precond')} ({arguments.model}, {named})"
 
 
-# Constructor arguments found in a file: only known names, only values within reason. The bounds are
-# far above what any network of the paper has; they keep a damaged or hostile file from asking for
-# endless work.
+# Constructor arguments in a file must have known names and bounded values. The bounds are far above
+# those of the paper's networks, and keep a hostile file from requesting endless work.
 MODELS: dict[str, type[nn.Module]] = {"SongUNet": SongUNet, "DhariwalUNet": DhariwalUNet}
 DEFAULT_MODEL = dict.fromkeys(PRECONDITIONINGS, "SongUNet") | dict.fromkeys(
     ("EDMPrecond", "iDDPMPrecond"), "DhariwalUNet"
 )
-# What every preconditioner takes first, in this order, and what changes nothing here.
+# The first arguments of every preconditioner, in order; arguments that have no effect here.
 IMAGES = ("img_resolution", "img_channels", "label_dim", "use_fp16")
 UNUSED = ("use_fp16", "dropout", "label_dropout", "decoder_type")
 
@@ -282,7 +280,7 @@ class Arguments:
 
 
 def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
-    """Sort and check what a preconditioned network was constructed with."""
+    """Check the constructor arguments of a preconditioned network and group them."""
     if precond not in PRECONDITIONINGS:
         known = ", ".join(PRECONDITIONINGS)
         raise CheckpointError(f"its network is a {precond}, expected one of {known}")
@@ -327,7 +325,7 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
 
 
 def _shown(value: Any) -> str:
-    """A value for a message. Of containers only the type: nested ones can be of endless length."""
+    """A value for a message; containers are shown by type, as nested ones can be endless."""
     if value is None or type(value) in (bool, int, float, str):
         return str(value)
     return type(value).__name__

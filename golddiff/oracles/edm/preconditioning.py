@@ -1,6 +1,6 @@
-"""What EDM's four preconditioners say of a network, as arguments of an Oracle.
+"""EDM's four preconditioners as arguments of an Oracle.
 
-Each gives ``parameterisation``, ``sigma_range``, and ``schedule`` or ``sigma_data``.
+Each function returns ``parameterisation``, ``sigma_range``, and ``schedule`` or ``sigma_data``.
 Karras et al. 2022, Eq. 7 and Table 1, row "Network and preconditioning".
 """
 
@@ -16,7 +16,7 @@ import torch
 def edm(
     sigma_min: float = 0.0, sigma_max: float = math.inf, sigma_data: float = 0.5
 ) -> dict[str, Any]:
-    """EDM's own (column "Ours"); ``sigma_data``: standard deviation of the training images."""
+    """EDM (column "Ours"); ``sigma_data`` is the standard deviation of the training images."""
     return {
         "parameterisation": "edm", "sigma_data": sigma_data, "sigma_range": (sigma_min, sigma_max)
     }  # fmt: skip
@@ -25,9 +25,9 @@ def edm(
 def vp(
     beta_d: float = 19.9, beta_min: float = 0.1, M: int = 1000, epsilon_t: float = 1e-5
 ) -> dict[str, Any]:
-    """Variance preserving (Song et al. 2021): the network predicts the noise at a time of M.
+    """Variance preserving (Song et al. 2021): predicts the noise at a time t (M - 1).
 
-    beta(t) = beta_min + beta_d t; ``epsilon_t`` is the lowest t in (0, 1] that was trained.
+    beta(t) = beta_min + beta_d t; ``epsilon_t`` is the lowest trained t in (0, 1].
     """
 
     def schedule(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -43,7 +43,7 @@ def vp(
 
 
 def ve(sigma_min: float = 0.02, sigma_max: float = 100.0) -> dict[str, Any]:
-    """Variance exploding (Song et al. 2021): the network predicts the noise, of opposite sign."""
+    """Variance exploding (Song et al. 2021): predicts the noise with the opposite sign."""
     return {
         "parameterisation": lambda x, sigma, out: x + sigma * out,
         "schedule": lambda sigma: (torch.ones_like(sigma), (sigma / 2).log()),
@@ -52,9 +52,9 @@ def ve(sigma_min: float = 0.02, sigma_max: float = 100.0) -> dict[str, Any]:
 
 
 def iddpm(C_1: float = 0.001, C_2: float = 0.008, M: int = 1000) -> dict[str, Any]:
-    """Improved DDPM (Nichol and Dhariwal 2021): the network knows M noise levels and no others.
+    """Improved DDPM (Nichol and Dhariwal 2021): trained on M discrete noise levels.
 
-    C_1 bounds the ratio of neighbouring alpha-bars, C_2 is the offset of the cosine schedule.
+    C_1 bounds the ratio of neighbouring alpha-bars; C_2 is the offset of the cosine schedule.
     """
     levels = iddpm_levels(C_1, C_2, M)
     known = torch.tensor(levels, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The U-Nets of DDPM++ and NCSN++ (Song et al. 2021) and of ADM, in the form that EDM trained."""
+"""The U-Nets of DDPM++ and NCSN++ (Song et al. 2021) and of ADM, as trained by EDM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from golddiff.oracles.edm.layers import (
     group_norm,
 )
 
-CHANNELS_PER_HEAD = 64  # of ADM
+CHANNELS_PER_HEAD = 64  # in ADM
 
 
 def add_levels(
@@ -32,11 +32,11 @@ def add_levels(
     heads: Callable[[int, int, bool], int],
     carry: Callable[[int, int], nn.Module] | None = None,
 ) -> None:
-    """Fill the encoder, and from the lowest resolution up the decoder, a block more a level.
+    """Add blocks to the encoder and, one more per level, to the decoder.
 
-    ``sizes``: side of the images, their channels, those after the first convolution. ``heads`` of
-    attention: at a side and width, and whether it is a level's last block. ``carry`` makes a layer
-    of the path that carries the downsampled image.
+    ``sizes`` are the side and channels of the images and the channels after the first convolution.
+    ``heads(side, width, is_last)`` is a block's number of attention heads, with side 0 in the
+    middle. ``carry`` creates a layer of NCSN++'s path that carries the downsampled image.
     """
     resolution, image_channels, channels = sizes
     carried, skips = image_channels, [channels]
@@ -50,8 +50,8 @@ def add_levels(
                 enc[f"{side}x{side}_aux_residual"] = carry(carried, channels)
                 carried = channels
         for index in range(num_blocks):
-            made = block(channels, width, heads=heads(side, width, True))
-            enc[f"{side}x{side}_block{index}"] = made
+            attention = heads(side, width, True)
+            enc[f"{side}x{side}_block{index}"] = block(channels, width, heads=attention)
             channels = width
             skips.append(channels)
     for level, width in reversed(list(enumerate(widths))):
@@ -72,7 +72,7 @@ def add_levels(
 def run_levels(
     enc: nn.ModuleDict, dec: nn.ModuleDict, x: torch.Tensor, embedding: torch.Tensor
 ) -> torch.Tensor:
-    """Through the encoder and the blocks of the decoder: (B, C, side, side) each."""
+    """Apply the encoder and the decoder's blocks to x (B, C, side, side)."""
     skips: list[torch.Tensor] = []
     carried = h = x
     for layer in enc.values():
@@ -95,16 +95,16 @@ class SongUNet(nn.Module):
     Args:
         img_resolution, in_channels: side and channels of the images.
         out_channels: channels of the output.
-        label_dim: classes; 0: unconditional.
-        augment_dim: length of augmentation labels, which are only used in training.
+        label_dim: number of classes; 0: unconditional.
+        augment_dim: length of augmentation labels, which only training uses.
         model_channels: channels of the first level.
-        channel_mult: each level's multiple of ``model_channels``.
-        channel_mult_emb: the embedding's.
-        num_blocks: residual blocks a level.
+        channel_mult: channels of each level, in multiples of ``model_channels``.
+        channel_mult_emb: channels of the embedding, in the same multiples.
+        num_blocks: residual blocks per level.
         attn_resolutions: sides at which blocks have self-attention.
         embedding_type: "positional" (DDPM++) or "fourier" (NCSN++).
-        channel_mult_noise: the noise features' multiple, 1 for DDPM++, 2 for NCSN++.
-        encoder_type: "standard" (DDPM++), or "residual" (NCSN++): a path of its own carries the
+        channel_mult_noise: channels of the noise features: 1 for DDPM++, 2 for NCSN++.
+        encoder_type: "standard" (DDPM++) or "residual" (NCSN++), where a second path carries the
             downsampled image.
         resample_filter: (1, 1) for DDPM++, (1, 3, 3, 1) for NCSN++.
     """
@@ -152,7 +152,7 @@ class SongUNet(nn.Module):
         widths = [model_channels * multiple for multiple in channel_mult]
 
         def heads(side: int, width: int, last: bool) -> int:
-            # Of a decoder's level only the last block attends, and the middle always.
+            # Only the last block of a decoder level has attention, and the middle block always.
             return int(side == 0 or (last and side in attn_resolutions))
 
         self.enc, self.dec = nn.ModuleDict(), nn.ModuleDict()
@@ -175,14 +175,14 @@ class SongUNet(nn.Module):
             features = features + scale * self.map_label.weight.T[labels] + self.map_label.bias
         embedding = silu(self.map_layer1(silu(self.map_layer0(features))))
         h = silu(self.dec[f"{self._at}_aux_norm"](run_levels(self.enc, self.dec, x, embedding)))
-        made: torch.Tensor = self.dec[f"{self._at}_aux_conv"](h)
-        return made
+        out: torch.Tensor = self.dec[f"{self._at}_aux_conv"](h)
+        return out
 
 
 class DhariwalUNet(nn.Module):
-    """U-Net of ADM (Dhariwal and Nichol 2021): the embedding scales and shifts.
+    """U-Net of ADM (Dhariwal and Nichol 2021), whose embedding scales and shifts the features.
 
-    Arguments as of :class:`SongUNet`.
+    Takes the arguments of :class:`SongUNet`.
     """
 
     def __init__(
@@ -221,10 +221,10 @@ class DhariwalUNet(nn.Module):
     def forward(
         self, x: torch.Tensor, noise: torch.Tensor, labels: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Run the network, as :meth:`SongUNet.forward`."""
+        """See :meth:`SongUNet.forward`."""
         embedding = self.map_layer1(silu(self.map_layer0(self.map_noise(noise))))
         if self.map_label is not None:
             embedding = embedding + self.map_label.weight.T[labels]
         h = run_levels(self.enc, self.dec, x, silu(embedding))
-        made: torch.Tensor = self.out_conv(silu(self.out_norm(h)))
-        return made
+        out: torch.Tensor = self.out_conv(silu(self.out_norm(h)))
+        return out

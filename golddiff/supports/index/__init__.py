@@ -1,4 +1,4 @@
-"""An index over a store: a sixteenth of every image's numbers, a byte each, kept in memory."""
+"""An index of a store: each image compressed to a sixteenth of its values, one byte each."""
 
 from golddiff.supports.index.image_index import Index, open_or_build
 

@@ -1,10 +1,9 @@
-"""Blocks of pixels by their leading principal components: an image in a sixteenth of its numbers.
+"""Compression of images to the leading principal components of their blocks of pixels.
 
-What blocks of 8 x 8 pixels look like has far fewer directions than pixels: 12 of 192 hold 94 % of
-the squares of photographs of 3 x 64 x 64, where averages over 4 x 4 pixels, as many numbers, hold
-most of three channels' brightness three times over. One basis serves all blocks, so that
-projecting costs 24 operations a pixel. The rows of all blocks together are orthonormal: distances
-in them are at most those of pixels.
+In photographs of 3 x 64 x 64, 12 of the 192 components of 8 x 8 blocks hold 94 % of the sum of
+squares; averages over 4 x 4 pixels, the same count of numbers, mostly repeat the brightness in
+three channels. All blocks share one basis, so that a projection takes 24 operations per pixel. The
+projection is orthonormal, so distances between projections are at most those between images.
 """
 
 from __future__ import annotations
@@ -18,58 +17,58 @@ from numpy.typing import NDArray
 from golddiff.kernels.byte_distances import MIDDLE
 from golddiff.system.numbers import F32, I64
 
-SIDE = 8  # pixels, at most
-PART = 16  # values of a block for each number that is kept
-LARGEST = 127
-SLACK = 1.25  # what lies further out than this times any of the sample is clipped
+SIDE = 8  # largest side of a block in pixels
+RATIO = 16  # values of a block per coefficient
+MAX_LEVEL = 127  # largest magnitude of a quantized coefficient
+SLACK = 1.25  # range of the quantization, relative to the sample's largest coefficient
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How blocks are seen: z = basis block, kept as the byte 128 + round(z / unit)."""
+    """Coefficients z = basis @ block, quantized to the byte 128 + round(z / unit)."""
 
     columns: I64  # (B, W) int64 input values of each block
     basis: F32  # (q, W) float32, orthonormal rows
-    unit: float  # of all numbers alike
+    unit: float  # quantization step of all coefficients
 
     @property
     def numbers(self) -> int:
-        """Of an image: B q."""
+        """Number of coefficients of an image, B q."""
         return len(self.columns) * len(self.basis)
 
     def project(self, x: F32) -> F32:
-        """The numbers z of queries (Q, D), (Q, B q), block after block.
+        """The coefficients z (Q, B q) of queries (Q, D), block by block.
 
-        In float64 and query by query, so that their last digit hangs on neither batch nor machine.
+        In float64, one query at a time, so that they depend on neither batch nor processor.
         """
         basis = self.basis.T.astype(np.float64)
-        made = [(query.astype(np.float64)[self.columns] @ basis).ravel() for query in x]
-        return np.stack(made).astype(np.float32)
+        z = [(query.astype(np.float64)[self.columns] @ basis).ravel() for query in x]
+        return np.stack(z).astype(np.float32)
 
-    def kept(self, values: F32) -> tuple[NDArray[np.uint8], F32]:
-        """What is kept of images (n, D).
+    def compress(self, values: F32) -> tuple[NDArray[np.uint8], F32]:
+        """Compress images (n, D).
 
         Returns:
-            Their bytes (n, B q); and (n, 2) the length of what the numbers lack of the image, and
-            of what the bytes lack of the numbers, in float64 and rounded.
+            Bytes (n, B q), and lengths (n, 2) computed in float64: the norm of the image's residual
+            after projection, and the norm of the quantization error.
         """
         z = (values[:, self.columns] @ self.basis.T).reshape(len(values), -1)
-        whole = np.clip(np.rint(z / np.float32(self.unit)), -LARGEST, LARGEST)
-        off = z - whole * np.float32(self.unit)
-        left = np.einsum("nd,nd->n", values, values, dtype=np.float64)
-        left -= np.einsum("nb,nb->n", z, z, dtype=np.float64)
-        lengths = [np.sqrt(left.clip(0)), np.linalg.norm(off.astype(np.float64), axis=1)]
-        return (whole + MIDDLE).astype(np.uint8), np.stack(lengths, 1).astype(np.float32)
+        levels = np.clip(np.rint(z / np.float32(self.unit)), -MAX_LEVEL, MAX_LEVEL)
+        error = z - levels * np.float32(self.unit)
+        residual = np.einsum("nd,nd->n", values, values, dtype=np.float64)
+        residual -= np.einsum("nb,nb->n", z, z, dtype=np.float64)
+        lengths = [np.sqrt(residual.clip(0)), np.linalg.norm(error.astype(np.float64), axis=1)]
+        return (levels + MIDDLE).astype(np.uint8), np.stack(lengths, 1).astype(np.float32)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """What was fitted, for a file."""
+        """The fitted values as named arrays, for a file."""
         return {"basis": self.basis, "unit": np.array([self.unit])}
 
 
 def columns_of(shape: tuple[int, ...]) -> I64:
-    """The input values (B, W) of each block of an image; each value of points by itself.
+    """The input values (B, W) of each block of an image; for points, a block is a single value.
 
-    A block's side is the largest divisor of the image's, at most 8: 64 -> 8, 28 -> 7, 20 -> 5.
+    A block's side is the largest divisor of the image's side up to 8: 64 -> 8, 28 -> 7, 20 -> 5.
     """
     d = int(np.prod(shape))
     if len(shape) != 3:
@@ -82,27 +81,30 @@ def columns_of(shape: tuple[int, ...]) -> I64:
 
 
 def numbers_of(shape: tuple[int, ...]) -> int:
-    """Numbers of an image of a shape."""
+    """Number of coefficients of an image of a shape."""
     count, width = columns_of(shape).shape
-    return int(count) * -(-int(width) // PART)
+    return int(count) * -(-int(width) // RATIO)
 
 
 def fitted(shape: tuple[int, ...], sample: F32) -> Blocks:
-    """Fit to a sample of images (S, D), all blocks of them together."""
+    """Fit the basis and the unit to all blocks of a sample of images (S, D)."""
     columns = columns_of(shape)
     width = columns.shape[1]
-    q = -(-width // PART)
+    q = -(-width // RATIO)
     squares = np.zeros((width, width))
     for block in columns:
         part = sample[:, block]
         squares += part.T @ part
     basis = np.ascontiguousarray(np.linalg.eigh(squares)[1][:, ::-1][:, :q].T.astype(np.float32))
     reach = max(float(np.abs(sample[:, block] @ basis.T).max()) for block in columns)
-    return Blocks(columns, basis, reach * SLACK / LARGEST if reach > 0 else 1.0)
+    return Blocks(columns, basis, reach * SLACK / MAX_LEVEL if reach > 0 else 1.0)
 
 
 def of_tensors(shape: tuple[int, ...], tensors: dict[str, NDArray[Any]]) -> Blocks:
-    """Those of :meth:`Blocks.tensors`, checked: compiled code reads as many numbers."""
+    """The blocks with these :meth:`Blocks.tensors`; raises ValueError if they do not fit a shape.
+
+    Compiled code relies on their sizes.
+    """
     columns = columns_of(shape)
     q = numbers_of(shape) // len(columns)
     expected = {"basis": ((q, columns.shape[1]), np.float32), "unit": ((1,), np.float64)}

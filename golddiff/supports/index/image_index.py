@@ -42,43 +42,40 @@ log = logging.getLogger("golddiff")
 
 @dataclass(frozen=True)
 class Index:
-    """The index of a store; :meth:`open` it or :meth:`build` it."""
+    """The index of a store; use :meth:`open` or :meth:`build`."""
 
     store: ImageStore  # the training set
-    blocks: Blocks  # what its numbers are of an image
-    # Files whose contents were found to be what their manifest says: inode, time, size, checksum.
+    blocks: Blocks  # the compression of its images
+    # Files whose checksum has been verified: inode, modification time, size, checksum.
     _verified: set[tuple[int, int, int, str]] = field(
         default_factory=set, init=False, repr=False, compare=False
     )
 
     @cached_property
     def numbers(self) -> NDArray[np.uint8]:
-        """(N, numbers) bytes of every image, in store order.
-
-        Resident as far as they are read, where they fit within the store's memory limit.
-        """
+        """(N, B q) bytes of the images, in store order; mapped within the store's memory limit."""
         shape = (self.store.n, self.blocks.numbers)
         return self.store.residency.map(self.folder / NUMBERS, "uint8", shape)
 
     @property
     def stored(self) -> Stored:
-        """The same as the values that the bytes stand for."""
+        """:attr:`numbers` with the scale and offset that convert bytes to coefficients."""
         unit = self.blocks.unit
         return Stored(self.numbers, unit, -MIDDLE * unit)
 
     @cached_property
     def lengths(self) -> F32:
-        """(N, 2): of what the numbers lack of an image, and the bytes of the numbers."""
+        """(N, 2) norms of each image's residual and quantization error; see :class:`Blocks`."""
         return np.memmap(self.folder / LENGTHS, "float32", "r", shape=(self.store.n, 2))
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The folder of the index."""
         return self.store.path / FOLDER
 
     @classmethod
     def open(cls, store: ImageStore) -> Index:
-        """Open the index in a store's folder; format, store, sizes and ranges are checked."""
+        """Open the index in a store's folder; checks its format, store, file sizes and blocks."""
         folder = store.path / FOLDER
         body = _manifest(folder)
         if body["version"] != VERSION:
@@ -125,11 +122,11 @@ class Index:
         self.check_contents()
 
     def check_contents(self) -> None:
-        """As :meth:`verify`, once for a file as it lies there: then proofs may rest on it."""
+        """Verify files that are new or changed since the last check; proofs rely on them."""
         for name, record in _manifest(self.folder)["files"].items():
             path = self.folder / name
-            now = path.stat()
-            key = (now.st_ino, now.st_mtime_ns, now.st_size, record["sha256"])
+            stat = path.stat()
+            key = (stat.st_ino, stat.st_mtime_ns, stat.st_size, record["sha256"])
             if key in self._verified:
                 continue
             if file_record(path) != FileRecord(**record):
@@ -140,7 +137,7 @@ class Index:
 
 
 def open_or_build(store: ImageStore, progress: Progress = no_progress) -> Index:
-    """The index of a store; built where there is none, or none that is sound and of the store."""
+    """The index of a store; built if it is missing, damaged or of another store."""
     try:
         return Index.open(store)
     except StoreError as error:

@@ -1,7 +1,4 @@
-"""Building an index: one pass over the pixels.
-
-What is resident is a few pieces, whatever the number of images.
-"""
+"""Builds an index in one pass over the pixels, a few batches in memory at a time."""
 
 from __future__ import annotations
 
@@ -26,30 +23,30 @@ from golddiff.system.numbers import F32
 FOLDER = "index"
 MANIFEST, FORMAT, VERSION = "index.json", "golddiff-index", 4
 NUMBERS, LENGTHS, TENSORS = "numbers.bin", "lengths.bin", "blocks.safetensors"
-SAMPLE = 8192  # images that blocks are fitted to
-SAMPLE_BYTES = 2e9  # that fitting may take: fewer images where they are large
-PIECE = 64e6  # bytes of pixels as float32 that are worked on at once
+SAMPLE = 8192  # images that the blocks are fitted to; fewer if fitting would exceed SAMPLE_BYTES
+SAMPLE_BYTES = 2e9
+PIECE = 64e6  # size of a batch of images as float32, in bytes
 
 Progress = Callable[[str, int, int], None]
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Show nothing."""
+    """A progress callback that does nothing."""
 
 
 def file_sizes(store: ImageStore) -> dict[str, int]:
-    """What the two large files must have, in bytes."""
+    """The sizes in bytes of the two large files."""
     return {NUMBERS: store.n * blocks.numbers_of(store.shape), LENGTHS: store.n * 8}
 
 
 def build(store: ImageStore, progress: Progress = no_progress) -> None:
     """Build the index of a store in its folder.
 
-    ``progress`` is called with what is done, how far, and of how many.
+    ``progress`` is called with a description of the work, the images done and their total.
 
     Raises:
-        ArgumentError: a store in shards.
-        StoreError: another process builds it; it cannot be written, or the disk is too small.
+        ArgumentError: the store is in shards.
+        StoreError: another process builds the index, it cannot be written, or the disk is full.
     """
     if not isinstance(store, ImageStore):
         raise ArgumentError(
@@ -62,24 +59,24 @@ def build(store: ImageStore, progress: Progress = no_progress) -> None:
 
 
 def identity(store: ImageStore) -> str:
-    """What an index must be of: the checksum of the pixels."""
+    """The checksum of the store's pixels, which its index must match."""
     return store.manifest.files["pixels.bin"].sha256
 
 
 def _fill(store: ImageStore, part: Path, progress: Progress) -> None:
-    """Write what is kept of every image, in store order, and at last the manifest."""
+    """Write the compressed images in store order, then the manifest."""
     count = min(SAMPLE, max(1, int(SAMPLE_BYTES / (12 * store.d))))
     rows = np.sort(np.random.default_rng(0).permutation(store.n)[:count])
-    made = blocks.fitted(store.shape, store.values(rows))
-    # A file that the library writes itself is for its owner's eyes alone.
-    (part / TENSORS).write_bytes(save(made.tensors()))
+    fitted = blocks.fitted(store.shape, store.values(rows))
+    # The library's own save_file would make the file readable by its owner only.
+    (part / TENSORS).write_bytes(save(fitted.tensors()))
     piece = max(1, min(store.n, int(PIECE / (4 * store.d))))
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context((part / name).open("wb")) for name in (NUMBERS, LENGTHS)]
         pixels = stack.enter_context((store.path / "pixels.bin").open("rb", buffering=0))
         for first in range(0, store.n, piece):
             values = _read(pixels, store, min(piece, store.n - first))
-            for file, array in zip(files, made.kept(values), strict=True):
+            for file, array in zip(files, fitted.compress(values), strict=True):
                 file.write(np.ascontiguousarray(array).data)
             progress("reading pixels", first + len(values), store.n)
         for file in files:
@@ -96,6 +93,6 @@ def _fill(store: ImageStore, part: Path, progress: Progress) -> None:
 
 
 def _read(pixels: Any, store: ImageStore, count: int) -> F32:
-    """The next images, (n, D), by plain reading: a mapping's pages would count as resident."""
+    """The next images (n, D), read from the file: pages of a mapping would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
     return store.stored.scaled(stored.astype(np.float32))

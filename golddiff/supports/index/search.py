@@ -1,9 +1,7 @@
-"""Which images matter to some queries: the nearest, ring after ring, or about k drawn by weight.
+"""Search for the images that a query needs: its nearest, in rings, or a draw by weight.
 
-Two questions, the nearest and a draw, are all that a schedule asks. Of one store distances are made
-once for all queries and locations, and supports of any size are then chosen from them
-(:class:`NeighborSearch`); a training set in parts is asked part by part
-(:mod:`golddiff.supports.index.search_parts`).
+:class:`NeighborSearch` computes a store's distances once and selects supports of any size by them;
+:mod:`golddiff.supports.index.sharded_search` does the same over shards.
 """
 
 from __future__ import annotations
@@ -23,20 +21,20 @@ from golddiff.supports.index.drawing import Sums, drawn, proposal, summary, unif
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import map_ordered
 
-LOOKED_AHEAD = 4  # times as many images as were asked for are put in order at once
-COMPARED = 64  # images that tell what a metric's distances lack
+SORT_AHEAD = 4  # ratio of images sorted at once to images requested
+RESIDUAL_SAMPLE = 64  # images from which the error of a metric's distances is estimated
 
 
 class NeighborSearch:
-    """The images of one store as some queries see them, at T locations each.
+    """The images of one store ranked for several queries, at T locations each.
 
     Args:
         store: the training set.
-        metric: cheap distances, for each of T locations.
+        metric: the distance, one for each of T locations.
         x: (Q, D) queries.
-        rows: (n,) ascending images to choose from.
-        gain: 1 / (2 sigma^2), by which distances become weights.
-        further: (n,) distance that each image is taken to be further away, by its log weight.
+        rows: (n,) ascending rows of the candidates.
+        gain: 1 / (2 sigma^2), which turns distances into weights.
+        further: (n,) added to each image's distances, to account for its log weight.
     """
 
     def __init__(
@@ -48,10 +46,10 @@ class NeighborSearch:
         gain: float,
         further: F32 | None = None,
     ) -> None:
-        # As the whole training set counts them, of which the store may be a part.
+        # Rows of the whole training set, of which the store may be a shard.
         self.rows, self.images = rows + store.first_row, len(rows)
         self._numbers: dict[tuple[int, ...], F32] = {}
-        self._store, self._x, self._here, self._gain = store, x, rows, gain
+        self._store, self._x, self._store_rows, self._gain = store, x, rows, gain
         self._distances = metric.distances(store, x, rows)
         if further is not None:
             self._distances += further
@@ -60,20 +58,19 @@ class NeighborSearch:
         self._shares: dict[int, F32] = {}
 
     def rings(self, query: int, spans: Mapping[int, tuple[int, int]]) -> dict[int, I64]:
-        """Ascending rows of some locations' images of rank ``first`` to before ``stop``.
+        """Ascending rows of each location's images of rank ``first`` to ``stop`` - 1.
 
-        The nearest has rank 0; of equally near images the one with the lower row comes first.
-        ``spans`` are (first, stop) by location.
+        ``spans`` maps locations to (first, stop). Rank 0 is the nearest; ties go to the lower row.
         """
 
-        def one(location: int) -> I64:
+        def ring(location: int) -> I64:
             first, stop = spans[location]
-            return np.sort(self.rows[self._in_order(query, location, stop)[first:stop]])
+            return np.sort(self.rows[self._nearest_first(query, location, stop)[first:stop]])
 
-        return dict(zip(spans, map_ordered(one, list(spans)), strict=True))
+        return dict(zip(spans, map_ordered(ring, list(spans)), strict=True))
 
     def summary(self, query: int) -> Sums:
-        """The sums of the images' weights by distance; found once."""
+        """The sums of the images' weights by distance; cached."""
         if query not in self._sums:
             self._sums[query] = summary(self._distances[query], self._gain)
         return self._sums[query]
@@ -81,9 +78,9 @@ class NeighborSearch:
     def drawn(
         self, query: int, count: int, seeds: tuple[int, ...], total: Sums | None = None
     ) -> Support:
-        """About ``count`` images by weight; ``seeds`` decide.
+        """About ``count`` images drawn by weight, with the random numbers of ``seeds``.
 
-        ``total`` is the sums of all parts, where this is one of them.
+        ``total`` holds the merged sums of all shards, if the store is one of them.
         """
         if seeds not in self._numbers:
             self._numbers[seeds] = uniform(seeds, self.rows)
@@ -93,31 +90,30 @@ class NeighborSearch:
         return drawn(self._shares[query], self.rows, count, self._numbers[seeds])
 
     def overlooked(self, query: int, count: int, nearest: float) -> float:
-        """About how many images beyond the first ``count`` are nearer than ``nearest``.
+        """Expected number of images, beyond the first ``count``, that are nearer than ``nearest``.
 
-        That is a squared distance of all values, of which the metric's hold a part. What they lack
-        is taken to be normal, with the mean and spread that it has of 64 images of all over the
-        set.
+        ``nearest`` is a squared distance over all values. The squared distance of an image minus
+        the metric's is modelled as normal, with mean and spread estimated from 64 images.
         """
-        mean, spread = self._lacking[query]
-        within = self._distances[query, 0] - np.float32(nearest - mean)
-        within[self._in_order(query, 0, count)[:count]] = np.inf
-        some = within[within < 6 * spread].astype(np.float64)
-        return float(torch.special.ndtr(torch.from_numpy(-some / spread)).sum())
+        mean, spread = self._residuals[query]
+        margins = self._distances[query, 0] - np.float32(nearest - mean)
+        margins[self._nearest_first(query, 0, count)[:count]] = np.inf
+        reachable = margins[margins < 6 * spread].astype(np.float64)
+        return float(torch.special.ndtr(torch.from_numpy(-reachable / spread)).sum())
 
     @cached_property
-    def _lacking(self) -> list[tuple[float, float]]:
-        """Mean and spread of what distances lack of those of all values, for each query."""
-        some = np.linspace(0, self.images - 1, COMPARED).astype(np.int64)
-        squares = squared_distances(self._store.stored, self._here[some], self._x)
-        lacking = squares - self._distances[:, 0, some]
-        spreads = lacking.std(axis=1) + np.finfo(np.float32).tiny
-        return list(zip(lacking.mean(axis=1).tolist(), spreads.tolist(), strict=True))
+    def _residuals(self) -> list[tuple[float, float]]:
+        """For each query, mean and spread of the squared distance minus the metric's distance."""
+        sample = np.linspace(0, self.images - 1, RESIDUAL_SAMPLE).astype(np.int64)
+        squares = squared_distances(self._store.stored, self._store_rows[sample], self._x)
+        residuals = squares - self._distances[:, 0, sample]
+        spreads = residuals.std(axis=1) + np.finfo(np.float32).tiny
+        return list(zip(residuals.mean(axis=1).tolist(), spreads.tolist(), strict=True))
 
-    def _in_order(self, query: int, location: int, stop: int) -> I64:
-        """At least the first ``stop`` places, nearest first."""
-        known = self._ordered.get((query, location))
-        if known is None or len(known) < min(stop, len(self.rows)):
-            known = lowest_first(self._distances[query, location], LOOKED_AHEAD * stop)
-            self._ordered[query, location] = known
-        return known
+    def _nearest_first(self, query: int, location: int, stop: int) -> I64:
+        """Positions of at least the ``stop`` nearest images, nearest first."""
+        positions = self._ordered.get((query, location))
+        if positions is None or len(positions) < min(stop, len(self.rows)):
+            positions = lowest_first(self._distances[query, location], SORT_AHEAD * stop)
+            self._ordered[query, location] = positions
+        return positions

@@ -1,8 +1,8 @@
-"""Which images matter to some queries, of a training set whose parts are asked apart.
+"""The search of :mod:`golddiff.supports.index.search` over the shards of a training set.
 
-What a part is asked goes through the questions that every training set answers; each part compares
-its own images as a single store would. Rows decide, not parts: the images are the single store's,
-but for draws whose chance is within rounding of the number that decides.
+Each shard compares its own images as a single store would; the answers to the questions below are
+merged. The selected images are those of a single store, except for draws whose probability equals
+their random number up to rounding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import AnySupport, RuleSupport, Support, TiledSupport, joined
+from golddiff.support import AnySupport, RuleSupport, Support, TiledSupport, concatenated
 from golddiff.supports.index.drawing import Sums
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.system.numbers import F32, I64
@@ -25,9 +25,9 @@ from golddiff.system.numbers import F32, I64
 
 @dataclass(frozen=True)
 class WeightSums:
-    """A question: what a draw by weight has to know of all images."""
+    """A question: the sums of weights over all images that a draw needs."""
 
-    metric: Metric  # cheap distances
+    metric: Metric
     gain: float  # 1 / (2 sigma^2)
 
     def answer_shard(self, images: ImageStore, x: F32, within: Sequence[AnySupport]) -> list[Sums]:
@@ -43,7 +43,7 @@ class WeightSums:
 
 @dataclass(frozen=True)
 class WeightedDraw:
-    """A question: about ``count`` images that are drawn for one query, by the sums of all parts."""
+    """A question: about ``count`` images drawn for one query, given the sums over all shards."""
 
     metric: Metric
     gain: float
@@ -56,13 +56,13 @@ class WeightedDraw:
         search = NeighborSearch(images, self.metric, x, within[0].rows, self.gain)
         return search.drawn(0, count, seeds, total)
 
-    def merge(self, answers: Sequence[Support], *asked: Any) -> Support:
+    def merge(self, answers: Sequence[Support], *more: Any) -> Support:
         """See :class:`golddiff.store.training_set.Question`."""
-        return joined(answers)
+        return concatenated(answers)
 
 
-class SearchInParts:
-    """The images of a training set in parts for queries (Q, D), as :class:`NeighborSearch`."""
+class ShardedSearch:
+    """Like :class:`NeighborSearch`, over a training set in shards."""
 
     def __init__(
         self, store: TrainingSet, metric: Metric, x: F32, within: RuleSupport, gain: float
@@ -75,11 +75,12 @@ class SearchInParts:
 
     def rings(self, query: int, spans: Mapping[int, tuple[int, int]]) -> dict[int, I64]:
         """See :class:`NeighborSearch`."""
-        found = {}
+        rings = {}
         for t, (first, stop) in spans.items():
-            inner = self._up_to(query, t, first) if first else np.empty(0, np.int64)
-            found[t] = np.setdiff1d(self._up_to(query, t, stop), inner, assume_unique=True)
-        return found
+            inner = self._nearest_rows(query, t, first) if first else np.empty(0, np.int64)
+            outer = self._nearest_rows(query, t, stop)
+            rings[t] = np.setdiff1d(outer, inner, assume_unique=True)
+        return rings
 
     def summary(self, query: int) -> Sums:
         """See :class:`NeighborSearch`."""
@@ -87,12 +88,12 @@ class SearchInParts:
 
     def drawn(self, query: int, count: int, seeds: tuple[int, ...]) -> Support:
         """See :class:`NeighborSearch`."""
-        asked, of = self._x[query : query + 1], self._sums[query]
-        drawn: Support = self._store.answer(self._draw, asked, self._within, count, seeds, of)
+        x, sums = self._x[query : query + 1], self._sums[query]
+        drawn: Support = self._store.answer(self._draw, x, self._within, count, seeds, sums)
         return drawn
 
-    def _up_to(self, query: int, location: int, count: int) -> I64:
-        """Ascending rows of a location's nearest images, asked for all locations at once."""
+    def _nearest_rows(self, query: int, location: int, count: int) -> I64:
+        """Ascending rows of a location's nearest images, requested for all locations at once."""
         if count >= self.images:
             return self._within.rows
         if (query, location, count) not in self._nearest:
@@ -105,4 +106,4 @@ class SearchInParts:
         return self._nearest[query, location, count]
 
 
-Search = NeighborSearch | SearchInParts
+Search = NeighborSearch | ShardedSearch
