@@ -273,7 +273,7 @@ def test_recomputing_terms_instead_of_storing_them_gives_the_same(colour, querie
     for make in ESTIMATORS.values():
         (stored,) = make(colour).attribute(x, 0.7)
         with monkeypatch.context() as patch:
-            patch.setattr("golddiff.kernels.contributions.KEPT_SHARE", 0)
+            patch.setattr("golddiff.kernels.contributions.CACHE_SHARE", 0)
             (recomputed,) = make(colour).attribute(x, 0.7)
         assert np.array_equal(stored.total, recomputed.total)
         assert np.array_equal(stored.sources, recomputed.sources)

@@ -298,7 +298,7 @@ def test_invalid_masks_of_units_and_those_of_another_factor_are_recomputed(store
 
 def test_cached_masks_of_units_need_no_factor(store, monkeypatch):
     monkeypatch.setattr("golddiff.store.factors.LARGE", 100)
-    monkeypatch.setattr("golddiff.store.factors.FEW", 40)
+    monkeypatch.setattr("golddiff.store.factors.SAMPLE_SIZE", 40)
     first, reopened = unit_shares(store), ImageStore.open(store.path)
     monkeypatch.setattr(ImageStore, "_make_factor", None)
     assert np.array_equal(unit_shares(reopened), first)

@@ -78,7 +78,7 @@ def test_a_class_without_images_is_named(store):
 def test_steps_of_optimal_weigh_few_images(store, monkeypatch):
     optimal, sizes = golddiff.Optimal(store), []
     denoise_over = optimal.denoise_over
-    monkeypatch.setattr("golddiff.cli.first_use.TRIED", 20)
+    monkeypatch.setattr("golddiff.cli.first_use.WARM_UP_IMAGES", 20)
     monkeypatch.setattr(
         optimal,
         "denoise_over",

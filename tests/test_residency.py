@@ -241,13 +241,13 @@ class TestFactorOfASample:
     def test_mark_identifies_the_factor_in_memory_not_in_the_file(self, tmp_path, smooth_images):
         store = ImageStore.build(smooth_images(300, (1, 6, 6)), tmp_path / "store")
         other = ImageStore.open(store.path)
-        mark = store.factors.mark()
+        mark = store.factors.identifier()
         assert store.factors._computed == {}
         store.factor()
         other.factors.estimate(100, seed=3)
-        assert store.factors.mark() == mark
-        assert other.factors.mark() != mark
-        assert ImageStore.open(store.path).factors.mark() == other.factors.mark()
+        assert store.factors.identifier() == mark
+        assert other.factors.identifier() != mark
+        assert ImageStore.open(store.path).factors.identifier() == other.factors.identifier()
 
     @pytest.mark.parametrize("estimated", [None, 20])
     def test_images_of_a_factor_are_counted_without_it(self, tmp_path, smooth_images, estimated):

@@ -179,7 +179,7 @@ def compared(rng: np.random.Generator, case: Case) -> Errors:
     k = int(rng.integers(1, store.n + 1))
     for name, metric, images, projected, weights in (
         ("pixels", TileBlocks.of(store.shape, relevance), case.images, x, pixels),
-        ("index", KeptBlocks.of(index, relevance), indexed, index.blocks.project(x), blocks),
+        ("index", IndexedBlocks.of(index, relevance), indexed, index.blocks.project(x), blocks),
     ):
         search = NeighborSearch(store, metric, x, store.rows_of(None), 0.5 / case.sigma**2)
         distances = metric.distances(store, x, store.rows_of(None))

@@ -34,7 +34,7 @@ def test_the_parts_of_a_rule_support_join_to_the_whole(sizes, data):
     parts, first = [], 0
     for start, stop in itertools.pairwise(np.cumsum([0, *sizes]).tolist()):
         own = rows[(rows >= start) & (rows < stop)] - start
-        parts.append(replace(support, place=first).rows_in(own) + start)
+        parts.append(replace(support, offset=first).rows_in(own) + start)
         first += len(own)
     np.testing.assert_array_equal(np.concatenate(parts), expected)
     np.testing.assert_array_equal(support.rows_in(rows), expected)

@@ -46,7 +46,7 @@ def test_all_blocks_together_are_an_orthonormal_projection(shape):
 def test_stored_coordinates_are_within_half_a_step_of_the_exact_ones(shape):
     sample = np.random.default_rng(1).uniform(-1, 1, (50, math.prod(shape))).astype(np.float32)
     fit = blocks.fitted(shape, sample)
-    stored, lengths = fit.kept(sample)
+    stored, lengths = fit.compress(sample)
     decoded = (stored.astype(np.float64) - blocks.MIDDLE) * fit.unit
     matrix, values = projection_matrix(shape, fit), sample.astype(np.float64)
     exact = values @ matrix.T
@@ -67,7 +67,7 @@ def test_the_basis_holds_the_largest_sum_of_squares():
 
 def test_zero_images_have_zero_coordinates_and_lengths():
     fit = blocks.fitted((1, 8, 8), np.zeros((3, 64), np.float32))
-    stored, lengths = fit.kept(np.zeros((3, 64), np.float32))
+    stored, lengths = fit.compress(np.zeros((3, 64), np.float32))
     assert (stored == blocks.MIDDLE).all()
     assert not lengths.any()
     assert fit.unit > 0

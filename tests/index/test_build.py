@@ -20,7 +20,7 @@ from golddiff.system.errors import StoreError
 
 
 def test_the_index_holds_the_coordinates_of_every_image(indexed):
-    expected, lengths = indexed.blocks.kept(indexed.store.values(np.arange(indexed.store.n)))
+    expected, lengths = indexed.blocks.compress(indexed.store.values(np.arange(indexed.store.n)))
     # The matrix product of a larger batch may round a value near a half differently.
     assert np.abs(indexed.numbers.astype(int) - expected).max() <= 1
     assert (indexed.numbers != expected).mean() < 1e-4

@@ -55,7 +55,7 @@ def test_index_distances_are_those_of_its_decoded_bytes(indexed, x, relevance, m
 
 def test_whole_image_distances_are_those_of_all_blocks_weighted_equally(indexed, x, metrics):
     rows, equal_relevance = np.arange(100, 400), np.ones((1, indexed.store.d), np.float32)
-    expected = KeptBlocks.of(indexed, equal_relevance).distances(indexed.store, x, rows)
+    expected = IndexedBlocks.of(indexed, equal_relevance).distances(indexed.store, x, rows)
     assert np.allclose(metrics["whole"].distances(indexed.store, x, rows), expected, rtol=1e-4)
 
 

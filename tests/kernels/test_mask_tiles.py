@@ -34,7 +34,7 @@ def test_tiles_over_one_support_give_the_posterior_of_the_whole_tree(shape, side
     arguments = (Stored(flat, 1 / 127.5, -1.0), Support(rows), x, 1.5)
     whole = masked_posterior(*arguments, tree)
     sums = Sums.empty(2, d)
-    for tile in cut(tree, shape, side):
+    for tile in tile_trees(tree, shape, side):
         add_resident(*arguments, tile, sums)
     assert np.abs(sums.posterior().mean() - whole.mean()).max() < 1e-5
 

@@ -21,14 +21,14 @@ def saved(tmp_path, image, name="image.png"):
 def test_an_upload_is_scaled_and_cropped_to_the_store(tmp_path, make_store):
     store = make_store(torch.zeros(3, 3, 8, 6, dtype=torch.uint8))
     wide = Image.new("RGB", (400, 80), (255, 0, 0))
-    image = fitted(read_picture("upload", saved(tmp_path, wide)), store.shape)
+    image = fit_to_shape(read_picture("upload", saved(tmp_path, wide)), store.shape)
     assert image.shape == store.shape
     assert torch.allclose(image, torch.tensor([1.0, -1, -1])[:, None, None].expand(3, 8, 6))
 
 
 def test_colours_become_grey_for_a_grey_store(tmp_path, make_store):
     store = make_store(torch.zeros(3, 1, 4, 4, dtype=torch.uint8))
-    image = fitted(
+    image = fit_to_shape(
         read_picture("upload", saved(tmp_path, Image.new("RGB", (20, 20), "white"))), store.shape
     )
     assert torch.equal(image, torch.ones(1, 4, 4))

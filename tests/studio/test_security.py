@@ -114,8 +114,8 @@ def test_concurrent_uploads_share_a_limit(tmp_path):
         statuses.append(await status_of(guard, "POST", UPLOAD, length))
 
     asyncio.run(upload_concurrently())
-    assert statuses[:9].count(200) == MOST_BYTES // POSTS[UPLOAD]
-    assert statuses[:9].count(503) == 9 - MOST_BYTES // POSTS[UPLOAD]
+    assert statuses[:9].count(200) == MAX_BYTES // POSTS[UPLOAD]
+    assert statuses[:9].count(503) == 9 - MAX_BYTES // POSTS[UPLOAD]
     assert statuses[9] == 200
 
 
@@ -128,7 +128,7 @@ def test_the_oldest_files_are_deleted_to_make_room(tmp_path, ask, monkeypatch):
     trim(tmp_path, 450)
     remaining = sorted(path.parent.name for path in tmp_path.rglob("*.png"))
     assert remaining == ["folder2", "folder3", "folder4", "folder5"]
-    monkeypatch.setattr(security, "MOST_BYTES", 310)
+    monkeypatch.setattr(security, "MAX_BYTES", 310)
     assert ask("POST", JOIN, SMALL) == 200  # a run also writes pictures
     assert len(list(tmp_path.rglob("*.png"))) == 3
     monkeypatch.setattr(security, "MAX_BYTES", 160)
