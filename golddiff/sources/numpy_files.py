@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.sources.arrays import as_array, is_array, open_array
-from golddiff.sources.source import Rows
+from golddiff.sources.source import Rows, float_labels
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import CheckpointError, SourceError, one_line
 from golddiff.system.files import check_unpacked
@@ -98,9 +98,12 @@ def _open_arrays(
     own_labels = None
     if label_key is not None and options.labels is None:
         array = read(label_key)
-        # arr_1 may hold anything: without label_column, only integers count as labels.
-        if label_key == options.label_column or array.dtype.kind in "iu":
-            own_labels = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+        array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+        wanted = label_key == options.label_column
+        if array.dtype.kind == "f" and (wanted or label_key != "arr_1"):
+            own_labels = float_labels(array, f"array {label_key} of {path.name}", wanted)
+        elif wanted or array.dtype.kind in "iu":  # arr_1 may hold anything
+            own_labels = array
     return open_array(pixels, options, f"array {key} of {path.name}", own_labels)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError, printable
 from golddiff.system.numbers import I64, check_count
 from golddiff.system.parallel import iterate_in_order
+
+log = logging.getLogger("golddiff")
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -145,6 +148,21 @@ def own_labels(labels: Any, count: int, where: str) -> I64:
         return check_labels(labels, count)
     except ArgumentError as error:
         raise SourceError(f"{where}: {error}") from error
+
+
+def float_labels(values: NDArray[np.floating], where: str, required: bool) -> I64 | None:
+    """Labels stored as floats (N,), if all are whole and 0 or more.
+
+    Otherwise raise SourceError if they are ``required``, else warn and return None.
+    """
+    whole = (values >= 0) & (values < 2**53) & (values == np.floor(values))
+    if values.ndim == 1 and whole.all():
+        return values.astype(np.int64)
+    problem = f"{where} holds no class indices (one whole number, 0 or more, for each image)"
+    if required:
+        raise SourceError(problem)
+    log.warning("%s, and is not taken for labels", problem)
+    return None
 
 
 def check_labels(labels: Any, count: int) -> I64:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +18,11 @@ import pyarrow.parquet as pq
 
 from golddiff.sources.decode import read_file
 from golddiff.sources.examples import ExampleSource, Item
+from golddiff.sources.source import float_labels
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError
 from golddiff.system.files import check_unpacked, readable
 from golddiff.system.numbers import I64
-
-log = logging.getLogger("golddiff")
 
 # Subfolders and files with these names are splits of a data set, not classes.
 SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
@@ -271,14 +269,9 @@ def _labels(
         return _encode_names(values)
     numbers = values.to_numpy()
     if numbers.dtype.kind == "f":
-        if not ((numbers >= 0) & (numbers < 2**53) & (numbers == np.floor(numbers))).all():
-            problem = f"column {name!r} holds numbers that are not all whole and 0 or more"
-            if wanted is not None:
-                raise SourceError(f"{description}: {problem}")
-            log.warning("%s: %s, and is not taken for labels", description, problem)
-            return None, None
-        numbers = numbers.astype(np.int64)
-    elif (numbers.astype(np.int64) == -1).all():
+        indices = float_labels(numbers, f"{description}: column {name!r}", wanted is not None)
+        return indices, None if indices is None else _class_names(schema, name)
+    if (numbers.astype(np.int64) == -1).all():
         return None, None  # on the hub, -1 marks a split whose labels are secret
     return numbers, _class_names(schema, name)
 

@@ -42,7 +42,8 @@ def run(context: Context) -> Page:
             "One row per method, the same noise in every column; the last row is the oracle. The "
             "images are the first of those in the tables."
         )
-        page.lines += [f"Of {title.partition(' (')[0]}: {title}." for title in sorted(parts)]
+        if parts:
+            page.lines.append(f"Marked * in the picture: {', '.join(sorted(parts))}.")
         page.pictures["grid"] = _draw(context, available, bool(parts))
         page.rows += [
             {"column": here.column.title, "row": row_title(context, here, row), **_scores(result)}

@@ -101,7 +101,7 @@ def test_columns_of_the_wrong_type_are_refused(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", PNGS, [0.5] * 10)
     with pytest.raises(SourceError, match="'label' holds double, not images"):
         open_source(path, column="label")
-    with pytest.raises(SourceError, match="'label' holds numbers that are not all whole"):
+    with pytest.raises(SourceError, match="'label' holds no class indices"):
         open_source(path, label_column="label")
 
 
