@@ -10,7 +10,7 @@ import golddiff
 from golddiff import ImageStore
 from golddiff.cli import run
 from golddiff.cli.first_use import make_index, take_steps
-from golddiff.estimators import kept_masks
+from golddiff.estimators import saved_masks
 from golddiff.estimators.registry import METHODS, NO_COVARIANCE, MethodSettings, create
 from golddiff.samplers import noise_levels
 from golddiff.store import build as store_build
@@ -21,7 +21,7 @@ SIGMAS = [20.0, 2.0, 0.1]
 
 @pytest.fixture(autouse=True)
 def _cache_masks_of_small_images(monkeypatch):
-    monkeypatch.setattr(kept_masks, "MIN_VALUES", 1)
+    monkeypatch.setattr(saved_masks, "MIN_VALUES", 1)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_after_take_steps_no_masks_are_computed(store, monkeypatch, queries):
     denoiser = create("adaptive-pca", store, settings)
     take_steps(denoiser, SIGMAS, (None, 1))
     expected = [denoiser(queries(store, s), s, label) for s in SIGMAS for label in (None, 1)]
-    monkeypatch.setattr(kept_masks, "locality_mask", None)
+    monkeypatch.setattr(saved_masks, "locality_mask", None)
     opened = ImageStore.open(store.path)
     denoiser = create("adaptive-pca", opened, settings)
     images = [denoiser(queries(opened, s), s, label) for s in SIGMAS for label in (None, 1)]
@@ -59,7 +59,7 @@ def test_an_index_is_built_if_the_schedule_uses_one(store):
 
 
 def test_masks_of_small_images_are_not_cached(store, monkeypatch):
-    monkeypatch.setattr(kept_masks, "MIN_VALUES", store.d + 1)
+    monkeypatch.setattr(saved_masks, "MIN_VALUES", store.d + 1)
     take_steps(golddiff.PCA(store), SIGMAS)
     assert count_masks(store) == 0
 
@@ -131,7 +131,7 @@ class TestCommand:
             raise ArgumentError(f"{name}: {path} cannot be written (Read-only file system)")
 
         monkeypatch.setattr(sys.modules["golddiff.cli.prepare"], "check_writable", refuse)
-        monkeypatch.setattr(kept_masks, "locality_mask", None)
+        monkeypatch.setattr(saved_masks, "locality_mask", None)
         assert run(["prepare", path, "--method", "pca"]) == 2
         assert "cannot be written" in capsys.readouterr().err
 

@@ -128,7 +128,7 @@ class GoldDiff(Denoiser):
         for i, (query, level, prior) in enumerate(zip(queries, sigmas, priors, strict=True)):
             assert not isinstance(prior, LogWeights)
             if self._guarantees(self.schedule):
-                (result,) = self.schedule.weighed(query[None], level, prior, self.seed)
+                (result,) = self.schedule.results(query[None], level, prior, self.seed)
                 means[i] = mean = result.mean
                 bound = result.error * math.sqrt(self.store.d)
             else:
@@ -186,7 +186,7 @@ class GoldDiff(Denoiser):
         queries, groups = self._groups(x, sigma, labels)
         means, errors = np.empty_like(queries), np.empty(len(queries))
         for key, group in groups.items():
-            results = self.schedule.weighed(queries[group], *key, self.seed)
+            results = self.schedule.results(queries[group], *key, self.seed)
             for i, result in zip(group, results, strict=True):
                 means[i], errors[i] = result.mean, result.error
         return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(errors)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
-from golddiff.estimators.kept_masks import tree_of
+from golddiff.estimators.saved_masks import tree_of
 from golddiff.estimators.seamless import Seamless
 from golddiff.estimators.shared import SIDES, Summands, UnitMasks
 from golddiff.estimators.tiles import add_tiles

@@ -31,9 +31,9 @@ class OverCopies(FittedSchedule):
         super().__init__(Optimal(smoothed.store, smoothed.memory_limit), settings)
         self._smoothed = smoothed
 
-    def weighed(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
+    def results(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
         """The averages of the copies' means and of their errors, which bound the mean's error."""
-        of_copies = super().weighed(self._smoothed.noisy(x, sigma), sigma, prior, seed)
+        of_copies = super().results(self._smoothed.noisy(x, sigma), sigma, prior, seed)
         means, errors, images = (
             np.array([getattr(copy, name) for copy in of_copies]).reshape(-1, *shape).mean(axis=0)
             for name, shape in (("mean", x.shape), ("error", x.shape[:1]), ("images", x.shape[:1]))

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.estimators.kept_masks import counts_of
 from golddiff.estimators.masks import outputs_of, unit_counts
+from golddiff.estimators.saved_masks import counts_of
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.statistics import Factor

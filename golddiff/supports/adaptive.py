@@ -133,13 +133,13 @@ class FittedSchedule:
         assert isinstance(store, ImageStore)
         return open_or_build(store)
 
-    def weighed(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
+    def results(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
         """The result of each query (b, D), independent of the other queries."""
         results: dict[int, QueryResult] = {}
         if self.settings.guarantee:
             results = self._certified(x, sigma, prior)
         elif self.uses_subsets(prior):
-            results = _LevelSearch(self, sigma, prior, seed).weighed(x)
+            results = _LevelSearch(self, sigma, prior, seed).results(x)
         left = [i for i in range(len(x)) if i not in results]
         if left:
             images = float(self.estimator.store.count_of(prior))
@@ -149,7 +149,7 @@ class FittedSchedule:
 
     def means(self, x: F32, sigma: float, prior: Prior, seed: int) -> F32:
         """Posterior means (b, D) of queries (b, D)."""
-        return np.stack([w.mean for w in self.weighed(x, sigma, prior, seed)]).astype(np.float32)
+        return np.stack([w.mean for w in self.results(x, sigma, prior, seed)]).astype(np.float32)
 
     def supports(
         self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
@@ -158,7 +158,7 @@ class FittedSchedule:
         everything = store.everything(label)
         if not (self.uses_subsets(label) or self.settings.guarantee):
             return [everything] * len(x)
-        supports = [result.support for result in self.weighed(x, sigma, label, seed)]
+        supports = [result.support for result in self.results(x, sigma, label, seed)]
         return [everything if support is None else support for support in supports]
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
@@ -268,7 +268,7 @@ class _LevelSearch:
         self._prior = prior if isinstance(prior, LogWeights) else None
         self._seeds = (seed, seed_of_sigma(sigma), stream_of(prior))
 
-    def weighed(self, x: F32) -> dict[int, QueryResult]:
+    def results(self, x: F32) -> dict[int, QueryResult]:
         """The results of queries (b, D) by index, without those that need all images."""
         outcomes: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Next.LARGER_SAMPLE)
 

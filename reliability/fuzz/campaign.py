@@ -16,14 +16,14 @@ from reliability.fuzz.target import Examiner, Outcome, Target
 
 def all_targets() -> list[Target]:
     """The targets of all readers."""
-    from reliability.fuzz import folders, images, kept, networks, stores
+    from reliability.fuzz import folders, images, networks, saved_files, stores
 
     return [
         *images.targets(),
         *folders.targets(),
         *networks.targets(),
         *stores.targets(),
-        *kept.targets(),
+        *saved_files.targets(),
     ]
 
 

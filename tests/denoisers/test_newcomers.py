@@ -50,7 +50,7 @@ def test_adaptive_scfdm_is_within_tol_with_fewer_images(make_store, smooth_image
         x = queries(store, sigma)
         out, _ = golden.estimated(x, sigma)
         assert (out - full(x, sigma)).flatten(1).square().mean(1).sqrt().max() <= 0.05
-    weighed = golden.schedule.weighed(x.reshape(4, -1).numpy(), 40.0, None, 0)
+    weighed = golden.schedule.results(x.reshape(4, -1).numpy(), 40.0, None, 0)
     assert all(result.images < store.n / 2 and result.error > 0 for result in weighed)
 
 

@@ -33,7 +33,7 @@ GROUPS = 4  # random groups of images, from which a draw's error is estimated
 
 
 @dataclass(frozen=True)
-class Sums:
+class WeightTotals:
     """Sums of one query's weights by distance, over a set of images, for each of T tiles."""
 
     best: F64  # (T,) smallest distance; infinite if there are no images
@@ -47,13 +47,13 @@ class Sums:
         """The effective number of images, (sum w)^2 / sum w^2, averaged over tiles."""
         return float(np.mean(self.exact**2 / self.squares))
 
-    def merge(self, other: Sums, gain: float) -> Sums:
+    def merge(self, other: WeightTotals, gain: float) -> WeightTotals:
         """The sums over both sets of images."""
         best = np.minimum(self.best, other.best)
         own_scale, other_scale = (
             np.exp(-gain * (p.best - best)) if p.images else 0 * best for p in (self, other)
         )
-        return Sums(
+        return WeightTotals(
             best,
             self.exact * own_scale + other.exact * other_scale,
             self.squares * own_scale**2 + other.squares * other_scale**2,
@@ -73,7 +73,7 @@ def groups(seeds: tuple[int, ...], rows: I64) -> NDArray[np.uint8]:
     return (hash_bits(seeds, rows) % np.uint64(GROUPS)).astype(np.uint8)
 
 
-def summary(distances: F32, gain: float) -> Sums:
+def summary(distances: F32, gain: float) -> WeightTotals:
     """The sums over n images, from their distances (T, n) to one query."""
     best = distances.min(axis=1, initial=np.inf)
 
@@ -81,10 +81,10 @@ def summary(distances: F32, gain: float) -> Sums:
         return list(weight_sums(distances[tile], best[tile], np.float32(gain)))
 
     exact, squares, tempered = np.array(list(map_ordered(tile_sums, range(len(best))))).T
-    return Sums(best.astype(np.float64), exact, squares, tempered, distances.shape[1])
+    return WeightTotals(best.astype(np.float64), exact, squares, tempered, distances.shape[1])
 
 
-def proposal(distances: F32, gain: float, total: Sums) -> F32:
+def proposal(distances: F32, gain: float, total: WeightTotals) -> F32:
     """The proposal weights w (n,) of images, from their distances (T, n) to one query.
 
     The weights of all images that ``total`` sums over, in this shard and others, sum to 1.

@@ -17,7 +17,7 @@ from golddiff.kernels.rows import squared_distances
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
 from golddiff.support import Support
-from golddiff.supports.index.drawing import Sums, drawn, proposal, summary, uniform
+from golddiff.supports.index.drawing import WeightTotals, drawn, proposal, summary, uniform
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import map_ordered
 
@@ -54,7 +54,7 @@ class NeighborSearch:
         if further is not None:
             self._distances += further
         self._ordered: dict[tuple[int, int], I64] = {}
-        self._sums: dict[int, Sums] = {}
+        self._sums: dict[int, WeightTotals] = {}
         self._shares: dict[int, F32] = {}
 
     def rings(self, query: int, spans: Mapping[int, tuple[int, int]]) -> dict[int, I64]:
@@ -69,14 +69,14 @@ class NeighborSearch:
 
         return dict(zip(spans, map_ordered(ring, list(spans)), strict=True))
 
-    def summary(self, query: int) -> Sums:
+    def summary(self, query: int) -> WeightTotals:
         """The sums of the images' weights by distance; cached."""
         if query not in self._sums:
             self._sums[query] = summary(self._distances[query], self._gain)
         return self._sums[query]
 
     def drawn(
-        self, query: int, count: int, seeds: tuple[int, ...], total: Sums | None = None
+        self, query: int, count: int, seeds: tuple[int, ...], total: WeightTotals | None = None
     ) -> Support:
         """About ``count`` images drawn by weight, with the random numbers of ``seeds``.
 

@@ -18,7 +18,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, RuleSupport, Support, TiledSupport, concatenated
-from golddiff.supports.index.drawing import Sums
+from golddiff.supports.index.drawing import WeightTotals
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.system.numbers import F32, I64
 
@@ -30,14 +30,16 @@ class WeightSums:
     metric: Metric
     gain: float  # 1 / (2 sigma^2)
 
-    def answer_shard(self, images: ImageStore, x: F32, within: Sequence[AnySupport]) -> list[Sums]:
+    def answer_shard(
+        self, images: ImageStore, x: F32, within: Sequence[AnySupport]
+    ) -> list[WeightTotals]:
         """See :class:`golddiff.store.training_set.Question`."""
         search = NeighborSearch(images, self.metric, x, within[0].rows, self.gain)
         return [search.summary(query) for query in range(len(x))]
 
-    def merge(self, answers: Sequence[list[Sums]]) -> list[Sums]:
+    def merge(self, answers: Sequence[list[WeightTotals]]) -> list[WeightTotals]:
         """See :class:`golddiff.store.training_set.Question`."""
-        merge = partial(Sums.merge, gain=self.gain)
+        merge = partial(WeightTotals.merge, gain=self.gain)
         return [reduce(merge, of_query) for of_query in zip(*answers, strict=True)]
 
 
@@ -50,7 +52,7 @@ class WeightedDraw:
 
     def answer_shard(
         self, images: ImageStore, x: F32, within: Sequence[AnySupport],
-        count: int, seeds: tuple[int, ...], total: Sums,
+        count: int, seeds: tuple[int, ...], total: WeightTotals,
     ) -> Support:  # fmt: skip
         """See :class:`golddiff.store.training_set.Question`."""
         search = NeighborSearch(images, self.metric, x, within[0].rows, self.gain)
@@ -70,7 +72,7 @@ class ShardedSearch:
         self.images = len(within)
         self._store, self._metric, self._x, self._within = store, metric, x, within
         self._draw = WeightedDraw(metric, gain)
-        self._sums: list[Sums] = store.answer(WeightSums(metric, gain), x, within)
+        self._sums: list[WeightTotals] = store.answer(WeightSums(metric, gain), x, within)
         self._nearest: dict[tuple[int, int, int], I64] = {}
 
     def rings(self, query: int, spans: Mapping[int, tuple[int, int]]) -> dict[int, I64]:
@@ -82,7 +84,7 @@ class ShardedSearch:
             rings[t] = np.setdiff1d(outer, inner, assume_unique=True)
         return rings
 
-    def summary(self, query: int) -> Sums:
+    def summary(self, query: int) -> WeightTotals:
         """See :class:`NeighborSearch`."""
         return self._sums[query]
 

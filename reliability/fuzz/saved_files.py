@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.cluster.listing import NAME as LIST
 from golddiff.cluster.listing import Listing, ShardRecord
-from golddiff.estimators import kept_masks
+from golddiff.estimators import saved_masks
 from golddiff.figures.curves import Panel, draw_panels
 from golddiff.store.artifacts import Artifacts
 from golddiff_lab.cells import Cells
@@ -51,21 +51,21 @@ class _MovedStore:
 @functools.cache
 def masks() -> list[bytes]:
     """The cached masks of a noise level."""
-    kept_masks.MIN_VALUES = 1
+    saved_masks.MIN_VALUES = 1
     with tempfile.TemporaryDirectory() as folder:
         store: Any = _MovedStore(Path(folder))
-        kept_masks.tree_of(store, SIGMA, THRESHOLD)
-        return [store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
+        saved_masks.tree_of(store, SIGMA, THRESHOLD)
+        return [store.artifacts.path(saved_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
 
 
 def _masks(data: bytes, folder: Path) -> None:
     store: Any = _MovedStore(folder)
-    path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
+    path = store.artifacts.path(saved_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
-    additions = kept_masks.load(store, SIGMA, THRESHOLD)
+    additions = saved_masks.load(store, SIGMA, THRESHOLD)
     if additions is not None:
-        kept_masks.tree_from_additions(additions, base().shape)
+        saved_masks.tree_from_additions(additions, base().shape)
 
 
 KEY = {"kind": "table", "seed": 0, "data": "abc"}

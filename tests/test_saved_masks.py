@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from golddiff import PCA, ImageStore
-from golddiff.estimators import kept_masks
+from golddiff.estimators import saved_masks
 from golddiff.estimators.masks import locality_mask
 from golddiff.kernels.mask_tree import (
     LEVELS,
@@ -40,7 +40,7 @@ def computed_tree(store, sigma=SIGMA, threshold=THRESHOLD):
 
 @pytest.fixture(autouse=True)
 def _cache_masks_of_small_images(monkeypatch):
-    monkeypatch.setattr(kept_masks, "MIN_VALUES", 1)
+    monkeypatch.setattr(saved_masks, "MIN_VALUES", 1)
 
 
 @pytest.fixture
@@ -50,24 +50,24 @@ def store(make_store, smooth_images):
 
 @pytest.fixture
 def path(store):
-    kept_masks.tree_of(store, SIGMA, THRESHOLD)
+    saved_masks.tree_of(store, SIGMA, THRESHOLD)
     return path_of(store, SIGMA, THRESHOLD)
 
 
 def path_of(store, sigma, threshold):
-    return store.artifacts.path(kept_masks.name_of(sigma, threshold))
+    return store.artifacts.path(saved_masks.name_of(sigma, threshold))
 
 
 def forbid_computing(monkeypatch):
-    monkeypatch.setattr(kept_masks, "locality_mask", None)
+    monkeypatch.setattr(saved_masks, "locality_mask", None)
 
 
 def test_the_cached_tree_equals_the_computed_one(store, monkeypatch):
-    first = kept_masks.tree_of(store, SIGMA, THRESHOLD)
+    first = saved_masks.tree_of(store, SIGMA, THRESHOLD)
     assert equal_trees(first, computed_tree(store))
     forbid_computing(monkeypatch)
     reopened = ImageStore.open(store.path)
-    assert equal_trees(kept_masks.tree_of(reopened, SIGMA, THRESHOLD), first)
+    assert equal_trees(saved_masks.tree_of(reopened, SIGMA, THRESHOLD), first)
     assert reopened.factors._computed == {}  # the factor, 1.2 GB at 64 x 64, is not read
     reopened.verify()
 
@@ -101,33 +101,33 @@ def test_a_tree_is_rebuilt_from_the_additions_of_its_nodes(shape, density, seed)
 
 def test_masks_of_points_are_cached(make_store, monkeypatch):
     store = make_store(np.random.default_rng(0).standard_normal((90, 7)).astype(np.float32))
-    first = kept_masks.tree_of(store, 0.5, 0.1)
+    first = saved_masks.tree_of(store, 0.5, 0.1)
     forbid_computing(monkeypatch)
-    assert equal_trees(kept_masks.tree_of(store, 0.5, 0.1), first)
+    assert equal_trees(saved_masks.tree_of(store, 0.5, 0.1), first)
 
 
 class TestInvalidFilesAreIgnored:
     @pytest.mark.parametrize("damage", [b"", b"{", b"\xff" * 9, b"\0" * 100])
     def test_files_that_are_not_safetensors(self, store, path, damage):
         path.write_bytes(damage)
-        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
-        assert equal_trees(kept_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
-        assert kept_masks.load(store, SIGMA, THRESHOLD) is not None  # rewritten
+        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
+        assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+        assert saved_masks.load(store, SIGMA, THRESHOLD) is not None  # rewritten
 
     @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.999])
     def test_truncated_files(self, store, path, fraction):
         contents = path.read_bytes()
         path.write_bytes(contents[: int(fraction * len(contents))])
-        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
+        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
 
     def test_files_with_a_changed_byte(self, store, path):
         contents = path.read_bytes()
-        first = kept_masks.load(store, SIGMA, THRESHOLD)
+        first = saved_masks.load(store, SIGMA, THRESHOLD)
         for position in np.linspace(0, len(contents) - 1, 60).astype(int):
             changed = bytearray(contents)
             changed[position] ^= 4
             path.write_bytes(changed)
-            loaded = kept_masks.load(store, SIGMA, THRESHOLD)
+            loaded = saved_masks.load(store, SIGMA, THRESHOLD)
             # White space in the header may change, the arrays may not.
             assert loaded is None or (
                 np.array_equal(loaded.inputs, first.inputs)
@@ -136,19 +136,19 @@ class TestInvalidFilesAreIgnored:
 
     def test_a_file_of_another_store(self, store, path, make_store, smooth_images):
         other = make_store(smooth_images(300, (3, 9, 10), seed=5))
-        kept_masks.tree_of(other, SIGMA, THRESHOLD)
+        saved_masks.tree_of(other, SIGMA, THRESHOLD)
         path.write_bytes(path_of(other, SIGMA, THRESHOLD).read_bytes())
-        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
+        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
 
     def test_a_file_of_another_noise_level_or_threshold(self, store, path):
         for sigma, threshold in ((1.6, THRESHOLD), (SIGMA, 0.06)):
             other = path_of(store, sigma, threshold)
             other.write_bytes(path.read_bytes())
-            assert kept_masks.load(store, sigma, threshold) is None
+            assert saved_masks.load(store, sigma, threshold) is None
 
     def test_files_of_another_version(self, store, path, monkeypatch):
-        monkeypatch.setattr(kept_masks, "MASK_VERSION", 99)
-        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
+        monkeypatch.setattr(saved_masks, "MASK_VERSION", 99)
+        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
 
     @pytest.mark.parametrize(
         "change",
@@ -172,7 +172,7 @@ class TestInvalidFilesAreIgnored:
         counts, inputs = counts.astype(np.int32), inputs.astype(np.uint16)
         metadata["digest"] = digest_of({"counts": counts, "inputs": inputs})
         save_file({"counts": counts, "inputs": inputs}, path, metadata)
-        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
+        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
 
     @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
     def test_arrays_of_another_dtype(self, store, path, dtype):
@@ -184,12 +184,12 @@ class TestInvalidFilesAreIgnored:
         counts, inputs = arrays["counts"], arrays["inputs"].astype(dtype)
         metadata["digest"] = digest_of({"counts": counts, "inputs": inputs})
         save_file({"counts": counts, "inputs": inputs}, path, metadata)
-        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
+        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
 
     def test_a_folder_instead_of_a_file(self, store):
         path = path_of(store, SIGMA, THRESHOLD)
         path.mkdir(parents=True)
-        assert equal_trees(kept_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+        assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
 
 
 @pytest.mark.parametrize(
@@ -205,43 +205,43 @@ class TestSizeLimit:
     def test_the_least_recently_used_masks_are_deleted(self, store, monkeypatch):
         sigmas = [1.0, 2.0, 3.0]
         for age, sigma in enumerate(sigmas):
-            kept_masks.tree_of(store, sigma, THRESHOLD)
+            saved_masks.tree_of(store, sigma, THRESHOLD)
             os.utime(path_of(store, sigma, THRESHOLD), (1000 + age, 1000 + age))
-        kept_masks.tree_of(store, 1.0, THRESHOLD)  # now 2.0 is the least recently used
+        saved_masks.tree_of(store, 1.0, THRESHOLD)  # now 2.0 is the least recently used
         sizes = [path_of(store, s, THRESHOLD).stat().st_size for s in sigmas]
-        monkeypatch.setattr(kept_masks, "LIMIT", sum(sizes) + min(sizes) // 2)
-        kept_masks.tree_of(store, 2.5, THRESHOLD)
+        monkeypatch.setattr(saved_masks, "LIMIT", sum(sizes) + min(sizes) // 2)
+        saved_masks.tree_of(store, 2.5, THRESHOLD)
         present = [path_of(store, s, THRESHOLD).exists() for s in (*sigmas, 2.5)]
         assert present == [True, False, True, True]
 
     def test_masks_above_the_size_limit_are_not_cached(self, store, monkeypatch):
-        monkeypatch.setattr(kept_masks, "LIMIT", 100)
-        assert equal_trees(kept_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+        monkeypatch.setattr(saved_masks, "LIMIT", 100)
+        assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
         assert not path_of(store, SIGMA, THRESHOLD).exists()
 
     def test_other_files_are_not_deleted(self, store, monkeypatch):
         folder = path_of(store, SIGMA, THRESHOLD).parent
         folder.mkdir()
         (folder / "notes.txt").write_bytes(b"x" * 10_000)
-        kept_masks.tree_of(store, 1.0, THRESHOLD)
+        saved_masks.tree_of(store, 1.0, THRESHOLD)
         size = path_of(store, 1.0, THRESHOLD).stat().st_size
-        monkeypatch.setattr(kept_masks, "LIMIT", int(1.5 * size))
-        kept_masks.tree_of(store, 1.1, THRESHOLD)
+        monkeypatch.setattr(saved_masks, "LIMIT", int(1.5 * size))
+        saved_masks.tree_of(store, 1.1, THRESHOLD)
         assert (folder / "notes.txt").exists()
         assert not path_of(store, 1.0, THRESHOLD).exists()
 
 
 def test_masks_of_small_images_are_not_cached(store, monkeypatch):
-    monkeypatch.setattr(kept_masks, "MIN_VALUES", store.d + 1)
-    assert equal_trees(kept_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
-    assert not (store.path / kept_masks.FOLDER).exists()
+    monkeypatch.setattr(saved_masks, "MIN_VALUES", store.d + 1)
+    assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+    assert not (store.path / saved_masks.FOLDER).exists()
 
 
 def test_masks_are_computed_where_the_folder_cannot_be_written(store, monkeypatch):
     # A file in place of the folder stops every user, the superuser too.
-    (store.path / kept_masks.FOLDER).write_bytes(b"")
-    assert equal_trees(kept_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
-    assert kept_masks.load(store, SIGMA, THRESHOLD) is None
+    (store.path / saved_masks.FOLDER).write_bytes(b"")
+    assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+    assert saved_masks.load(store, SIGMA, THRESHOLD) is None
 
 
 def test_concurrent_writers_leave_one_complete_file(store):
@@ -249,7 +249,7 @@ def test_concurrent_writers_leave_one_complete_file(store):
     threads = [
         threading.Thread(
             target=lambda: trees.append(
-                kept_masks.tree_of(ImageStore.open(store.path), SIGMA, THRESHOLD)
+                saved_masks.tree_of(ImageStore.open(store.path), SIGMA, THRESHOLD)
             )
         )
         for _ in range(6)
@@ -260,8 +260,8 @@ def test_concurrent_writers_leave_one_complete_file(store):
         thread.join()
     assert len(trees) == 6
     assert all(equal_trees(tree, expected) for tree in trees)
-    assert kept_masks.load(store, SIGMA, THRESHOLD) is not None
-    assert [p.name for p in (store.path / kept_masks.FOLDER).iterdir()] == [
+    assert saved_masks.load(store, SIGMA, THRESHOLD) is not None
+    assert [p.name for p in (store.path / saved_masks.FOLDER).iterdir()] == [
         path_of(store, SIGMA, THRESHOLD).name
     ]
 
@@ -271,14 +271,14 @@ def unit_shares(store):
 
 
 def units_path(store):
-    (path,) = (store.path / kept_masks.FOLDER).glob("*-units-*")
+    (path,) = (store.path / saved_masks.FOLDER).glob("*-units-*")
     return path
 
 
 def test_masks_of_units_are_computed_once(store, monkeypatch):
     first = unit_shares(store)
     assert units_path(store).is_file()
-    monkeypatch.setattr(kept_masks, "unit_counts", None)
+    monkeypatch.setattr(saved_masks, "unit_counts", None)
     assert np.array_equal(unit_shares(ImageStore.open(store.path)), first)
 
 
