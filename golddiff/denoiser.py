@@ -254,12 +254,13 @@ class Estimator(Denoiser):
     """
 
     weighs_images = True
-    provable = False  # whether the error of a golden subset has a proved bound (Theorem 1)
     part_size = 512  # maximum number of images per call of weigh()
     in_flight = IN_FLIGHT  # partial posteriors per thread that wait to be merged
     one_logit = False  # whether one logit per image serves all outputs
     merges = True  # whether the output is the mean of the merged partial posteriors
-    joint = False  # whether all outputs share one posterior; requires Optimal's extra methods
+    # Whether all outputs share one posterior. Golden subsets then have a proved error bound (paper,
+    # Theorem 1). Requires Optimal's extra methods.
+    joint = False
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)

@@ -72,7 +72,7 @@ class GoldDiff(Denoiser):
             raise ArgumentError("base: has log weights; give them to GoldDiff(...) as a whole")
         if isinstance(schedule, AdaptiveSchedule):
             # Its supports depend on the estimator's weights, so it is fitted to the estimator.
-            if schedule.guarantee and not base.provable:
+            if schedule.guarantee and not base.joint:
                 raise ArgumentError(_ONLY_OPTIMAL.format("guarantee", type(base).__name__))
             schedule = schedule.fitted(base)
         if schedule is not None and not callable(getattr(schedule, "supports", None)):
@@ -114,7 +114,7 @@ class GoldDiff(Denoiser):
         Raises:
             ArgumentError: as a call; the estimator is not ``Optimal``.
         """
-        if not self.base.provable:
+        if not self.base.joint:
             raise ArgumentError(_ONLY_OPTIMAL.format("certified", type(self.base).__name__))
         if not isinstance(self.store, ImageStore):
             raise ArgumentError(

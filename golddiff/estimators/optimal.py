@@ -39,7 +39,6 @@ class Optimal(Estimator):
         ArgumentError: the store cannot be opened, or the limit is not a number above 0.
     """
 
-    provable = True
     one_logit = True
     joint = True
     part_size = ROWS_PER_TASK

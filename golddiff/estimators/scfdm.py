@@ -62,8 +62,7 @@ class SCFDM(Optimal):
     units and defaults from Lukoianov et al. (except their s = 1 for MNIST).
     """
 
-    provable = False
-    merges = False  # a mean of posterior means
+    merges = joint = False  # a mean of posterior means
     fitted_schedule = OverCopies
 
     def __init__(
