@@ -1,7 +1,5 @@
 """``compare`` and ``evaluate``, against direct calls of the sampler and the metrics."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
