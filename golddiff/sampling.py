@@ -16,17 +16,14 @@ from golddiff import __version__, samplers
 from golddiff.denoiser import Denoiser
 from golddiff.noise import Labels, Sigma
 from golddiff.samplers import (
-    SAMPLERS,
     Denoises,
     Space,
-    State,
     check_settings,
     checked_levels,
     initial_noise,
     noise_levels,
     noised,
     normal,
-    steps,
 )
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty, novelty
@@ -42,11 +39,6 @@ if TYPE_CHECKING:
 
     from golddiff.attribution import Attribution
     from golddiff.recording import Recorder, Subsets
-
-__all__ = [
-    "SAMPLERS", "Denoises", "OnStep", "Samples", "Space", "State", "check_settings",
-    "initial_noise", "noise_levels", "noised", "sample", "steps",
-]  # fmt: skip
 
 OnStep = Callable[[int], None]
 Start = tuple[torch.Tensor, float]

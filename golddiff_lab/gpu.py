@@ -19,7 +19,7 @@ import torch
 import typer
 
 from golddiff.cli.options import JsonPath
-from golddiff.cli.parse import parse_whole_numbers
+from golddiff.cli.parse import parse_numbers
 from golddiff.cli.terminal import describe, say, write_json
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.golden import GoldDiff
@@ -31,13 +31,13 @@ from golddiff.store.images import ImageStore
 from golddiff.store.proxy import side_16_shape
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
+from golddiff.system.tables import markdown_table, number
 from golddiff_lab.arguments import STEPS, split_names
 from golddiff_lab.machine import Rates, measure
 from golddiff_lab.peers import recognise
 from golddiff_lab.peers.release import release_step
 from golddiff_lab.programs import program
 from golddiff_lab.queries import noised
-from golddiff_lab.tables import markdown_table, number
 from golddiff_lab.timing import in_turns, timed
 
 LEVELS = ddim_sigmas(STEPS)[::3]
@@ -140,7 +140,7 @@ def main(
 ) -> None:
     """Print a table of the times of a step on the device."""
     torch_device, names = torch.device(check_device(device)), split_names([method])
-    batches = parse_whole_numbers("batch", batch)
+    batches = parse_numbers("batch", batch, int)
     if min(batches) < 1:
         raise ArgumentError(f"batch: got {batch}, expected 1 or more")
     if peer is not None and recognise(str(peer))[0] != "release":

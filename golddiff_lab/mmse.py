@@ -20,10 +20,10 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.optimal import Optimal
 from golddiff.store.images import ImageStore
 from golddiff.supports.adaptive import AdaptiveSchedule
+from golddiff.system.tables import markdown_table
 from golddiff_lab.arguments import check_deepinv
 from golddiff_lab.programs import program
 from golddiff_lab.queries import noised
-from golddiff_lab.tables import markdown_table
 from golddiff_lab.timing import in_turns, timed
 
 SIGMAS = (20.0, 3.0, 0.5)  # for images in [-1, 1]

@@ -28,10 +28,10 @@ from golddiff.store.images import ImageStore
 from golddiff.supports.adaptive import AdaptiveSchedule
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import check_seed
+from golddiff.system.tables import markdown_table
 from golddiff_lab.arguments import check_others
 from golddiff_lab.programs import program
 from golddiff_lab.queries import TRAJECTORY_OF, held_out, noised, trajectory
-from golddiff_lab.tables import markdown_table
 from golddiff_lab.truth import Level, full_scans
 
 RUN_AT = 0.05  # tolerance of the run that queries are taken from

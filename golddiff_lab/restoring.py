@@ -24,9 +24,9 @@ from golddiff.estimators.operators import kept, smaller
 from golddiff.evaluation.restored import SOFTNESS, restore
 from golddiff.store.images import ImageStore
 from golddiff.store.likelihood import log_likelihood
+from golddiff.system.tables import markdown_table, number
 from golddiff_lab.arguments import check_others, check_side
 from golddiff_lab.programs import program
-from golddiff_lab.tables import markdown_table, number
 
 HOLE = 12  # pixels a side
 FACTOR = 4

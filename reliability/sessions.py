@@ -23,7 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from golddiff_lab.tables import markdown_table
+from golddiff.system.memory import process_memory
+from golddiff.system.tables import markdown_table
 
 TIMEOUT = 120.0  # seconds for an answer, under full load
 LIMIT = 2_000_000_000  # resident bytes
@@ -236,12 +237,6 @@ class Load:
         }
 
 
-def peak_bytes(process: int) -> int:
-    """The peak of resident memory of a process."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-
-
 def started(port: int, log: Path) -> subprocess.Popen[bytes]:
     """Start a studio over the built-in digits, logging to a file; return it once it answers."""
     with log.open("wb") as output:
@@ -275,10 +270,10 @@ def main() -> int:
         port = free.getsockname()[1]
     process = started(port, args.out.with_suffix(".log"))
     try:
-        before = peak_bytes(process.pid)
+        before = process_memory(process.pid)["VmHWM"]
         load = Load(port, args.sessions, args.hostile, args.seed)
         load.run(60 * args.minutes)
-        peak, ended = peak_bytes(process.pid), process.poll()
+        peak, ended = process_memory(process.pid)["VmHWM"], process.poll()
         answers = Page(port, random.Random(1)).status("GET", "/") == "HTTP 200"
     finally:
         process.terminate()

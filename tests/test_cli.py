@@ -13,7 +13,7 @@ import golddiff
 from golddiff.cli import run
 from golddiff.cli.options import TrainingImages
 from golddiff.estimators.registry import METHODS
-from golddiff.sampling import noise_levels
+from golddiff.samplers import noise_levels
 from golddiff.system.pictures import to_pixels
 
 PROGRAM = [sys.executable, "-c", "from golddiff.cli import main; main()"]

@@ -17,7 +17,7 @@ from golddiff.noise import (
     seed_of_sigma,
     sigma_of_alpha,
 )
-from golddiff.sampling import initial_noise, noise_levels, noised, steps
+from golddiff.samplers import initial_noise, noise_levels, noised, steps
 from golddiff.system.errors import ArgumentError
 from tests.recorded import Recorded
 

@@ -13,6 +13,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
+from functools import partial
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
@@ -22,7 +23,6 @@ from golddiff.cli.parse import (
     parse_numbers,
     parse_patch_size,
     parse_size,
-    parse_whole_numbers,
 )
 
 Options = TypeVar("Options")
@@ -30,8 +30,8 @@ ADVANCED = "Advanced"  # the second panel of a command's help
 
 # Parsers by type, called with an option's name and text.
 READ: dict[Any, Callable[[str, str], Any]] = {
-    tuple[int, ...]: parse_whole_numbers,
-    tuple[int, ...] | None: parse_whole_numbers,
+    tuple[int, ...]: partial(parse_numbers, kind=int),
+    tuple[int, ...] | None: partial(parse_numbers, kind=int),
     tuple[float, ...] | None: parse_numbers,
     int | float | None: parse_size,
     PatchSizes | None: parse_patch_size,

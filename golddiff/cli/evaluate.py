@@ -7,9 +7,6 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Console
-from rich.table import Table
-
 from golddiff import __version__
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.first_use import create_with_bars
@@ -18,6 +15,7 @@ from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import counting, describe, say, starting, summary, waiting, write_json
 from golddiff.estimators.registry import METHODS, MethodSettings, check_methods, method_named
 from golddiff.system.files import check_writable
+from golddiff.system.tables import markdown_table
 from golddiff.system.units import byte_size, duration
 
 if TYPE_CHECKING:
@@ -114,22 +112,14 @@ def evaluate(options: _EvaluateOptions) -> None:
 
 
 def _print_table(evaluations: dict[str, Evaluation]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("method")
-    for column in ("MSE", "95%", "r2", "95%", "per image and step", "peak memory"):
-        table.add_column(column, justify="right")
-    for name, evaluation in evaluations.items():
-        mse, r2 = evaluation.mse, evaluation.r2
-        table.add_row(
-            name, f"{mse.mean:.4f}", f"{mse.low:.4f} to {mse.high:.4f}",
-            f"{r2.mean:.3f}", f"{r2.low:.3f} to {r2.high:.3f}",
-            duration(evaluation.seconds),
-            f"{byte_size(evaluation.memory.bytes)} ({evaluation.memory.kind})",
-        )  # fmt: skip
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)  # do not wrap the table
-    console.print(table)
+    header = ("method", "MSE", "95%", "r2", "95%", "per image and step", "peak memory")
+    rows = [
+        [name, f"{e.mse.mean:.4f}", f"{e.mse.low:.4f} to {e.mse.high:.4f}",
+         f"{e.r2.mean:.3f}", f"{e.r2.low:.3f} to {e.r2.high:.3f}", duration(e.seconds),
+         f"{byte_size(e.memory.bytes)} ({e.memory.kind})"]
+        for name, e in evaluations.items()
+    ]  # fmt: skip
+    say(*markdown_table(header, rows))
     (first, baseline), *others = evaluations.items()
     for name, evaluation in others:
         intervals = difference(evaluation, baseline)
@@ -220,7 +210,7 @@ def write_folder(
 def _figure(reference: Run, evaluations: dict[str, Evaluation], results: dict[str, Any]) -> Any:
     """Images of each method and the oracle from the same noise, one row each."""
     from golddiff.figures.methods import Block, MethodImages, draw_methods
-    from golddiff.sampling import initial_noise
+    from golddiff.samplers import initial_noise
 
     settings = next(iter(evaluations.values())).settings
     shown = min(SHOWN, settings.n)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from golddiff.system.errors import ArgumentError
 
@@ -27,22 +27,13 @@ def parse_size(name: str, text: str) -> int | float:
         ) from None
 
 
-def parse_numbers(name: str, text: str) -> tuple[float, ...]:
-    """Comma-separated numbers."""
+def parse_numbers(name: str, text: str, kind: type = float) -> tuple[Any, ...]:
+    """Comma-separated numbers, or whole numbers for ``kind`` int."""
     try:
-        return tuple(float(word) for word in text.split(","))
+        return tuple(map(kind, text.split(",")))
     except ValueError:
-        raise ArgumentError(f"{name}: got {text!r}, expected comma-separated numbers") from None
-
-
-def parse_whole_numbers(name: str, text: str) -> tuple[int, ...]:
-    """Comma-separated whole numbers."""
-    try:
-        return tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise ArgumentError(
-            f"{name}: got {text!r}, expected comma-separated whole numbers (1,2,2)"
-        ) from None
+        what = "whole numbers (1,2,2)" if kind is int else "numbers"
+        raise ArgumentError(f"{name}: got {text!r}, expected comma-separated {what}") from None
 
 
 def parse_patch_size(name: str, text: str) -> PatchSizes:

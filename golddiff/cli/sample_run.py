@@ -100,7 +100,7 @@ def _check(job: SampleJob) -> None:
         _check_explainable(job)
 
     starting()
-    from golddiff.sampling import check_settings
+    from golddiff.samplers import check_settings
 
     check_settings(job.n, job.steps, job.sampler, job.seed, job.batch_size)
     if job.start is None and job.strength != SampleJob.strength:

@@ -187,7 +187,7 @@ def compare(
         own_run.images,
         mse_per_image(own_run.images, reference.images).numpy(),
         r2_per_image(own_run.images, reference.images).numpy(),
-        reference.steps,
+        reference.settings.kept,
         reference.sigmas,
         _curve(own_run.predictions, reference.predictions) if same_sampler else None,
         _curve(_at_states(denoiser, reference, settings), reference.predictions)

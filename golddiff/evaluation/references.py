@@ -38,11 +38,6 @@ class Oracle:
         path = Path(path).expanduser()
         return cls(path, weights_checksum(path))
 
-    @property
-    def name(self) -> str:
-        """The last part of the path, shown in tables."""
-        return self.path.name
-
     @cached_property
     def call(self) -> OracleCall:
         """The network, on the GPU if there is one."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff import sampling
+from golddiff import samplers, sampling
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.measurement import measurements
@@ -110,12 +110,12 @@ def restore(
     soft = math.hypot(noise, softness)
     if soft == 0:
         raise ArgumentError("noise: got 0, and softness 0; expected one of them above 0")
-    sampling.check_settings(n * len(y), steps, "ddim", seed)
+    samplers.check_settings(n * len(y), steps, "ddim", seed)
     seed = int(seed)
     sampling.check_room(n * len(y), store.shape, 0)
     measured = measurements(operator, y, store.shape, float(noise), soft)
     logs = log_likelihood(store, operator, y, soft).numpy()
-    noises = sampling.initial_noise(n * len(y), store.shape, seed).reshape(-1, n, *store.shape)
+    noises = samplers.initial_noise(n * len(y), store.shape, seed).reshape(-1, n, *store.shape)
     with_halves = denoiser.given(halves(store, denoiser.priors, n, seed)) if n > 1 else denoiser
     runs = [
         sampling.sample(

@@ -59,15 +59,10 @@ class Run:
     processor_seconds: float  # CPU time of all cores, unaffected by other programs
 
     @property
-    def steps(self) -> list[int]:
-        """The kept steps."""
-        return self.settings.kept
-
-    @property
     def sigmas(self) -> list[float]:
         """Noise levels of the kept steps."""
         levels = noise_levels(self.settings.steps, self.settings.sampler)
-        return [levels[step] for step in self.steps]
+        return [levels[step] for step in self.settings.kept]
 
 
 class TimedDenoiser:

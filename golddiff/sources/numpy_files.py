@@ -16,11 +16,6 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import CheckpointError, SourceError, one_line
 from golddiff.system.files import check_unpacked
 
-_HEADER_READERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-
 
 def open_npy(path: Path, options: SourceOptions) -> Rows:
     """Map an array file; :func:`open_array` lists the shapes and types it may have."""
@@ -121,14 +116,8 @@ def _read_array(archive: Any, path: Path, key: str) -> NDArray[Any]:
         names = archive.zip.namelist()
         member = archive.zip.getinfo(key if key in names else f"{key}.npy")
         check_unpacked(f"{path.name}: array {key!r}", member.compress_size, member.file_size)
-        # np.load would allocate the array of a false header before it reads any data.
         with archive.zip.open(member) as stream:
-            version = np.lib.format.read_magic(stream)
-            if version not in _HEADER_READERS:
-                raise ValueError(f"it is of version {version} of NumPy's format")
-            shape, fortran_order, dtype = _HEADER_READERS[version](stream)
-            values = np.frombuffer(stream.read(), dtype)
-        array: NDArray[Any] = values.reshape(shape, order="F" if fortran_order else "C")
+            array: NDArray[Any] = np.lib.format.read_array(stream)
     except SourceError:
         raise
     except Exception as error:

@@ -26,9 +26,9 @@ def free_memory() -> float:
     return free
 
 
-def process_memory() -> dict[str, int]:
-    """Bytes by field (VmRSS, VmHWM ...) of Linux's process status; empty on other systems."""
-    return _sizes(Path("/proc/self/status"))
+def process_memory(process: int | str = "self") -> dict[str, int]:
+    """Bytes by field (VmRSS, VmHWM ...) of a process on Linux; empty on other systems."""
+    return _sizes(Path(f"/proc/{process}/status"))
 
 
 def peak_resident() -> int:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from golddiff.cli.command import option
 from golddiff.cli.options import JsonPath, Threads
-from golddiff.cli.parse import parse_whole_numbers
 from golddiff.estimators.registry import MethodSettings, check_methods
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
@@ -26,7 +25,9 @@ class ScalingJob:
         "A store (golddiff bench enlarge builds large ones) or any source of golddiff index, with "
         "at least the largest number of images; smaller sets are its first images."
     )
-    sizes: str = option("Comma-separated numbers of images.", "10000,100000,1280000")
+    sizes: tuple[int, ...] = option(
+        "Comma-separated numbers of images.", (10_000, 100_000, 1_280_000)
+    )
     method: list[str] | None = option(
         f"Methods, repeated or comma-separated; default {', '.join(COMPARED)}.", None
     )
@@ -68,7 +69,7 @@ class ScalingJob:
     @property
     def counts(self) -> tuple[int, ...]:
         """Numbers of images in ascending order."""
-        return tuple(sorted(parse_whole_numbers("sizes", self.sizes)))
+        return tuple(sorted(self.sizes))
 
     @property
     def methods(self) -> tuple[str, ...]:

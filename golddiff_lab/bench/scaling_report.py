@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from golddiff.figures.curves import Panel, Series
+from golddiff.system.tables import markdown_table, number
 from golddiff.system.units import byte_size
 from golddiff_lab.bench.scaling import Outcome
 from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.bench.step_report import machine_figures, machine_line
 from golddiff_lab.cells import Result
 from golddiff_lab.fit import exponent, ratio
-from golddiff_lab.tables import markdown_table, number
 
 NOTES = """\
 ms        milliseconds per image and step, by number of images; masks were computed before

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from golddiff.system.tables import markdown_table, number
 from golddiff.system.units import byte_size, duration
 from golddiff_lab.bench.step import Outcome
 from golddiff_lab.bench.step_job import StepJob
 from golddiff_lab.machine import Rates
 from golddiff_lab.peers import PEERS
-from golddiff_lab.tables import markdown_table, number
 from golddiff_lab.truth import describe, text_of
 
 COLUMNS = """\

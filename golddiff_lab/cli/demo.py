@@ -85,7 +85,7 @@ def demo(options: DemoOptions) -> None:
     starting()
     from golddiff.estimators.dial import dial_with_bar
     from golddiff.figures.methods import draw_methods
-    from golddiff.sampling import check_settings
+    from golddiff.samplers import check_settings
     from golddiff.system.pictures import save
     from golddiff_lab.figures.concentration import draw_concentration
 
@@ -118,7 +118,6 @@ def draw_novelties(
     store: ImageStore,
     seed: int,
     novelty: float | None = None,
-    name: str | None = None,
     watch: Callable[[int, int], None] = lambda done, total: None,
 ) -> Any:
     """A figure of the store's novelty dial, with the sources of the first output at ``novelty``."""
@@ -140,7 +139,7 @@ def draw_novelties(
     rows = [(value, run.images, float(run.novelty.novelty.mean())) for value, run in runs.items()]
     explained = runs[novelty].attribution
     assert explained is not None
-    caption = f"The same noise, {store.n:,} training images of {name or store.manifest.source}"
+    caption = f"The same noise, {store.n:,} training images of {store.manifest.source}"
     return draw_dial(rows, novelty, 0, explained[0], caption)
 
 
@@ -158,7 +157,8 @@ def _open(part: Part) -> ImageStore:
 
 def _block(part: Part, denoisers: dict[str, Denoiser], seed: int, bar: Progress) -> Block:
     from golddiff.figures.methods import Block, MethodImages
-    from golddiff.sampling import initial_noise, sample
+    from golddiff.samplers import initial_noise
+    from golddiff.sampling import sample
 
     made, source = {}, Path(part.source).name
     for i, (name, denoiser) in enumerate(denoisers.items(), 1):

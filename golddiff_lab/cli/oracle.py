@@ -17,7 +17,6 @@ import typer
 
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import JsonPath, Seed, Threads
-from golddiff.cli.parse import parse_whole_numbers
 from golddiff.cli.terminal import progress_bar, say, starting, write_json
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, CheckpointError
@@ -210,10 +209,6 @@ def export(
     path: Annotated[Path, typer.Argument(help="A training run's folder, or a weights file.")],
     out: Annotated[Path, typer.Argument(help="The .safetensors file to write.")],
     dtype: Annotated[str, typer.Option(help="Weights as float16 or float32.")] = "float16",
-    command: Annotated[
-        str | None,
-        typer.Option(help="The training command to record, if the run did not record it."),
-    ] = None,
 ) -> None:
     """Pack a trained network into one file, at half the size.
 
@@ -234,8 +229,6 @@ def export(
     from golddiff_lab.training.writing import write_weights
 
     network, description = read_weights(find_weights(path))
-    if command is not None:
-        description = {**description, "training": {**description["training"], "command": command}}
     write_weights(out, network, description, getattr(torch, dtype))
     say(f"{out}: {byte_size(out.stat().st_size)}, {dtype}")
 
@@ -246,7 +239,9 @@ class PatchSizesOptions:
 
     network: Path = argument("A checkpoint that load_oracle reads.")
     store: str = argument("A store of the network's training images, or a source of them.")
-    sizes: str | None = option("Odd sizes to try (3,5,7); default: 3 to the image size.", None)
+    sizes: tuple[int, ...] | None = option(
+        "Odd sizes to try (3,5,7); default: 3 to the image size.", None
+    )
     boundary: str = option("Kamb: zeros, circular or none.", "zeros", panel=ADVANCED)
     samples: int = option("Number of runs of the network; the authors use 20.", 8)
     images: int = option("Number of random training images; the authors use 5000.", 1000)
@@ -277,7 +272,7 @@ def patch_sizes(options: PatchSizesOptions) -> None:
     use_threads(options.threads)
 
     settings = Settings(
-        None if options.sizes is None else parse_whole_numbers("sizes", options.sizes),
+        options.sizes,
         options.boundary, options.samples, options.images, options.seed,
     )  # fmt: skip
     network, store = load_oracle(options.network), _store(options.store)

@@ -84,7 +84,7 @@ def _run(names: list[str], options: ReproduceOptions) -> None:
     check_writable("out", out / f"{names[0]}.md")
     stores, networks = parse_data(options.data or []), parse_oracles(options.oracle or [])
 
-    from golddiff.sampling import check_settings
+    from golddiff.samplers import check_settings
     from golddiff.system.parallel import use_threads
     from golddiff_lab.paper.context import Context
 

@@ -20,12 +20,12 @@ from golddiff.estimators.wiener import Wiener
 from golddiff.figures.curves import Panel, Series
 from golddiff.store.images import ImageStore
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.tables import markdown_table
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.fit import exponent
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.page import Page
 from golddiff_lab.paper.paper import paper_value
-from golddiff_lab.tables import markdown_table
 from golddiff_lab.timing import in_turns, timed
 
 LABEL = "tab:complexity_results"

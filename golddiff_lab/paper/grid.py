@@ -62,7 +62,7 @@ def _scores(result: Result) -> dict[str, float | None]:
 
 def _draw(context: Context, available: list[Here], part: bool) -> object:
     from golddiff.figures.methods import Block, MethodImages, draw_methods
-    from golddiff.sampling import initial_noise
+    from golddiff.samplers import initial_noise
 
     shown = min(SHOWN, PICTURES, context.n)
     blocks = []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.tables import markdown_table
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.page import Page
-from golddiff_lab.tables import markdown_table
 
 
 def run(context: Context) -> Page:

@@ -19,12 +19,12 @@ from golddiff.store.closed_form import ExactPosterior
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import draw_rows
+from golddiff.system.tables import markdown_table, number
 from golddiff_lab.arguments import check_deepinv
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.page import Page
-from golddiff_lab.tables import markdown_table, number
 
 DRAWS = 8  # draws of each sampler per measurement
 INTERVAL_DRAWS = 1000  # exact draws, whose quantiles give the interval

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.figures.curves import Panel, Series
-from golddiff.system.errors import ArgumentError
+from golddiff.system.tables import markdown_table
 from golddiff.system.units import shape_text
 from golddiff_lab.cells import Result
 from golddiff_lab.paper.context import Context
@@ -26,7 +25,6 @@ from golddiff_lab.paper.likeness import (
 )
 from golddiff_lab.paper.page import Page
 from golddiff_lab.paper.paper import paper_value
-from golddiff_lab.tables import markdown_table
 
 HEADINGS = {"MSE": "MSE", "r2": "r2", "Time": "s a step", "Memory": "peak GB"}
 SAMPLERS = {"ddim": "DDIM", "heun": "Heun"}
@@ -144,7 +142,8 @@ def _about(here: Here, result: Result) -> str:
     return (
         f"{store.n:,} images, {shape_text(store.shape)} "
         f"(checksum {store.manifest.images_checksum[:12]}); "
-        f"oracle `{here.oracle.name}` (checksum {here.oracle.checksum[:12]}); {settings.n} images"
+        f"oracle `{here.oracle.path.name}` (checksum {here.oracle.checksum[:12]}); "
+        f"{settings.n} images"
         f"{' of all classes in turn' if settings.labels else ''}, {settings.steps} {sampler} "
         f"steps, seed {settings.seed}, batches of {result['batch']}, {result['threads']} "
         f"thread{'' if result['threads'] == 1 else 's'}."
@@ -190,9 +189,9 @@ def _undefined(count: int) -> str:
 
 
 def _difference(a: str, b: str, results: dict[str, Result]) -> str:
+    first, second = (results[row]["per_image"] for row in (a, b))
     mse, r2 = (
-        paired_difference(results[a]["per_image"][metric], results[b]["per_image"][metric])
-        for metric in ("mse", "r2")
+        bootstrap(np.subtract(*np.array([first[m], second[m]], np.float64))) for m in ("mse", "r2")
     )
     return f"{a} less {b}, image by image: MSE {_signed(mse, 4)}, r2 {_signed(r2, 3)}."
 
@@ -201,19 +200,3 @@ def _signed(value: Interval, digits: int) -> str:
     if value.count == 0:
         return "undefined"
     return f"{value.mean:+.{digits}f} ({value.low:+.{digits}f} to {value.high:+.{digits}f})"
-
-
-def paired_difference(a: Sequence[float | None], b: Sequence[float | None]) -> Interval:
-    """Bootstrap interval of the mean paired difference a - b.
-
-    The errors of two methods from the same noise are correlated, so their difference is known
-    much more precisely than either mean.
-
-    Args:
-        a: (n,) one value per image; None or NaN is ignored.
-        b: (n,) values of the other method, in the same order.
-    """
-    left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if left.shape != right.shape:
-        raise ArgumentError(f"b: got {len(right)} values, expected {len(left)}, as many as a")
-    return bootstrap(left - right)

@@ -13,17 +13,17 @@ from golddiff.figures.curves import Panel, Series
 from golddiff.kernels.rows import squared_distances
 from golddiff.noise import ddim_sigmas, precision
 from golddiff.posterior import Posterior
-from golddiff.sampling import initial_noise
+from golddiff.samplers import initial_noise
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
 from golddiff.system.numbers import F32, F64
+from golddiff.system.tables import markdown_table
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.page import Page
 from golddiff_lab.paper.truncation import tail_bound, truncation_bound
-from golddiff_lab.tables import markdown_table
 
 QUERIES = 16
 FRACTIONS = (0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.6)

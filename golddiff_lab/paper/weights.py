@@ -20,12 +20,12 @@ from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Prior, Support
 from golddiff.system.numbers import F32, check_count
+from golddiff.system.tables import markdown_table
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.page import Page
-from golddiff_lab.tables import markdown_table
 
 IMAGES = 8
 STEPS = 10

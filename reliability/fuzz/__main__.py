@@ -29,7 +29,6 @@ SHARES = {
     "index": 0.5,
     "store": 0.7,
 }
-NEEDS = {"coverage": "atheris", "hypothesis": "hypothesis"}  # packages
 
 
 def main() -> int:
@@ -44,7 +43,7 @@ def main() -> int:
     if args.table:
         print(table(load(args.out)))
         return 0
-    strategies = [s for s in STRATEGIES if importlib.util.find_spec(NEEDS.get(s, "golddiff"))]
+    strategies = STRATEGIES if importlib.util.find_spec("atheris") else STRATEGIES[1:]
     if "coverage" in strategies:
         from reliability.fuzz.guided import instrument
 

@@ -9,6 +9,8 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+from golddiff.system.memory import process_memory
+
 # Python's audit events for actions that no reader needs.
 FORBIDDEN = (
     *(
@@ -137,19 +139,8 @@ class Peak:
         """Reset the peak."""
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
             file.write("5")
-        self._before = _status("VmRSS")
+        self._before = process_memory().get("VmRSS", 0)
 
     def bytes(self) -> int:
         """The peak in bytes above the start."""
-        return max(0, _status("VmHWM") - self._before)
-
-
-def _status(name: str) -> int:
-    try:
-        with open("/proc/self/status", "rb") as file:
-            for line in file:
-                if line.startswith(name.encode()):
-                    return 1024 * int(line.split()[1])
-    except OSError:
-        pass
-    return 0
+        return max(0, process_memory().get("VmHWM", 0) - self._before)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from golddiff.evaluation.bootstrap import RESAMPLES, bootstrap
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.paper.tables import paired_difference
 
 finite_floats = st.floats(-100, 100)
 
@@ -42,27 +41,10 @@ def test_the_interval_lies_within_the_values_and_is_reproducible(values):
     assert bootstrap(values) == interval
 
 
-@given(st.lists(finite_floats, min_size=2, max_size=20), finite_floats)
-def test_a_constant_paired_difference_has_an_interval_of_width_zero(values, shift):
-    interval = paired_difference([v + shift for v in values], values)
-    assert interval.low == pytest.approx(shift, abs=1e-6)
-    assert interval.high == pytest.approx(shift, abs=1e-6)
-
-
-def test_the_paired_difference_is_the_bootstrap_of_the_differences():
-    generator = np.random.default_rng(0)
-    difficulty = generator.normal(0, 10, 50)  # images differ more than methods
-    a, b = difficulty + 1 + generator.normal(0, 0.1, 50), difficulty
-    paired = paired_difference(a.tolist(), b.tolist())
-    assert paired == bootstrap(a - b)
-    assert 0.9 < paired.low < paired.mean < paired.high < 1.1
-    assert bootstrap(a).high - bootstrap(a).low > 10 * (paired.high - paired.low)
-
-
 def test_undefined_values_are_excluded_from_mean_and_count():
     assert bootstrap([1.0, math.nan, 3.0]).count == 2
     assert bootstrap([1.0, math.nan, 3.0]).mean == 2
-    assert paired_difference([1.0, None, 3.0], [0.0, 0.0, None]).count == 1
+    assert bootstrap(np.array([1.0, None, 3.0], np.float64)).count == 2
     empty = bootstrap([math.nan])
     assert math.isnan(empty.mean)
     assert empty.figures() == {"mean": None, "low": None, "high": None, "count": 0}
@@ -71,5 +53,3 @@ def test_undefined_values_are_excluded_from_mean_and_count():
 def test_bad_shapes_are_refused():
     with pytest.raises(ArgumentError, match="values: got shape"):
         bootstrap([[1.0]])
-    with pytest.raises(ArgumentError, match="b: got 1 values, expected 2"):
-        paired_difference([1.0, 2.0], [1.0])

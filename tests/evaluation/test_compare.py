@@ -103,8 +103,8 @@ def test_labels_are_passed_to_both_denoisers(store):
 
 def test_a_long_run_keeps_at_most_twenty_steps(store, oracle):
     long_run = run(oracle, store, RunSettings(1, 50))
-    assert len(long_run.steps) == len(long_run.states) == 20
-    assert (long_run.steps[0], long_run.steps[-1]) == (0, 49)
+    assert len(long_run.settings.kept) == len(long_run.states) == 20
+    assert (long_run.settings.kept[0], long_run.settings.kept[-1]) == (0, 49)
 
 
 def test_bad_oracles_labels_and_counts_are_refused(store):

@@ -44,9 +44,6 @@ def test_train_export_and_info_work_together(tmp_path, capsys):
     assert "images: 8 x 8 grey, 10 classes; noise levels 0.01 to 157.4" in out
     assert f"command: {command}" in out
     assert golddiff.load_oracle("small.safetensors").num_classes == 10
-    assert run(("oracle", "export", "run", "told.safetensors", "--command", "as told")) == 0
-    assert run(("oracle", "info", "told.safetensors")) == 0
-    assert "command: as told" in capsys.readouterr().out
     assert run((*train, "--steps", "27")) == 0
     assert "run: 27 steps in" in capsys.readouterr().out
 

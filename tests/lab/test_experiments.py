@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 
 import golddiff
+from golddiff.evaluation.bootstrap import bootstrap
 from golddiff_lab.paper import theorem1
 from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.paper import paper_value, tables
 from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
-from golddiff_lab.paper.tables import paired_difference
 from golddiff_lab.paper.truncation import tail_bound, truncation_bound
 from golddiff_lab.paper.weights import RandomSubset
 from tests.conftest import float64_images
@@ -53,7 +53,8 @@ def test_the_papers_numbers_are_printed_beside_ours(all_pages):
 
 def test_a_page_prints_the_paired_difference(all_pages):
     rows = {r["row"]: r["per_image"] for r in figures(all_pages, "mnist")["rows"]}
-    difference = paired_difference(rows["GoldDiff"]["mse"], rows["PCA"]["mse"])
+    differences = np.array(rows["GoldDiff"]["mse"]) - rows["PCA"]["mse"]
+    difference = bootstrap(differences)
     expected = f"GoldDiff less PCA, image by image: MSE {difference.mean:+.4f} ("
     assert expected in page(all_pages, "mnist")
 

@@ -29,7 +29,7 @@ def store(make_store, smooth_images):
     return make_store(smooth_images(120))
 
 
-def job(store, sizes="40,120", methods=("golddiff-pca",), **changes):
+def job(store, sizes=(40, 120), methods=("golddiff-pca",), **changes):
     settings = {"batch": 3, "seconds": 0.005, **changes}
     return ScalingJob(str(store.path), sizes, list(methods), **settings)
 
@@ -70,15 +70,15 @@ class TestStores:
         assert repeated.factor().images == 120
 
     def test_the_largest_size_may_be_a_prefix_of_the_store(self, store):
-        small, large = stores_for(job(store, "40,80", ["optimal"]), ignore)
+        small, large = stores_for(job(store, (40, 80), ["optimal"]), ignore)
         assert (small.n, large.n) == (40, 80)
         assert np.array_equal(large.flat, store.flat[:80])
 
     def test_sizes_above_the_stores_are_refused(self, store):
         with pytest.raises(ArgumentError, match=r"sizes: got 500, but .* has only 120"):
-            stores_for(job(store, "40,500"), ignore)
+            stores_for(job(store, (40, 500)), ignore)
         with pytest.raises(ArgumentError, match=r"sizes: got 5,000, but .*digits.* has only 1,797"):
-            stores_for(ScalingJob("digits", "40,5000"), ignore)
+            stores_for(ScalingJob("digits", (40, 5000)), ignore)
 
 
 def test_queries_come_from_golddiff_pca_only_if_a_method_has_masks(store):
@@ -113,7 +113,7 @@ class TestRun:
 
     def test_another_size_measures_only_that_size(self, store):
         scaling.run(job(store, methods=("optimal",)))
-        scaling.run(job(store, "40,80,120", methods=("optimal",)))
+        scaling.run(job(store, (40, 80, 120), methods=("optimal",)))
         assert len(self.cells) == 3
 
     def test_errors_are_measured_against_the_full_scan_of_the_same_images(self, store):

@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from reliability.sessions import HOSTILE, Load, Page, peak_bytes, started
+from golddiff.system.memory import process_memory
+from reliability.sessions import HOSTILE, Load, Page, started
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def test_studio_survives_hostile_requests(studio, request_):
     assert outcome in others.get(request_.__name__, refusals)
     assert page.status("GET", "/") == "HTTP 200"
     assert process.poll() is None
-    assert peak_bytes(process.pid) < 2_000_000_000
+    assert process_memory(process.pid)["VmHWM"] < 2_000_000_000
 
 
 def test_unexpected_outcomes_are_failures():
