@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.contributions import Ranking, Weights, outputs_at
 from golddiff.noise import Labels, Sigma
-from golddiff.support import AnySupport, as_image, tile_grid
+from golddiff.support import AnySupport, as_image
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64, check_count, is_whole
 from golddiff.system.pictures import png
@@ -45,9 +45,6 @@ class Attribution:
             weights at the location. N equal weights give N, a single image 1.
         images: (k,) rows of all images weighed.
         image_weights: (k,) weights of ``images`` averaged over locations; they sum to 1.
-        tile: side of the tiles in pixels.
-        tile_sources: (rows of tiles, columns of tiles, top) heaviest images of each tile.
-        tile_weights: weights of ``tile_sources`` averaged over the tile, same shape.
         main: (H, W) heaviest image of each pixel, averaged over channels; (D,) for points.
         main_weights: weights of ``main``, same shape.
         total: (D,) float64 sum of all weights times all values.
@@ -62,9 +59,6 @@ class Attribution:
     effective: F64 = field(repr=False)
     images: I64 = field(repr=False)
     image_weights: F64 = field(repr=False)
-    tile: int
-    tile_sources: I64 = field(repr=False)
-    tile_weights: F64 = field(repr=False)
     main: I64 = field(repr=False)
     main_weights: F64 = field(repr=False)
     total: F64 = field(repr=False)
@@ -135,29 +129,23 @@ class PixelSources:
 
 
 def attribute(
-    estimator: Any, support: AnySupport, x: F32, sigma: float, top: int = 16, tile: int = 4
+    estimator: Any, support: AnySupport, x: F32, sigma: float, top: int = 16
 ) -> Attribution:
     """The sources of one query (D,); see :meth:`golddiff.denoiser.Denoiser.attribute`."""
-    top, tile = check_count("top", top), check_count("tile", tile)
     store = estimator.store
-    weights = Weights(estimator, support, x, sigma, top)
+    weights = Weights(estimator, support, x, sigma, check_count("top", top))
     ranked = weights.ranked()
     locations = len(ranked.scores)
     grid = as_image(store.shape)
-    down, across = tile_grid(grid, tile)
-    tiles = Ranking.empty(down * across, weights.top)
     main = Ranking.empty(grid[1] * grid[2], 1)
     image_weights = []
     total = np.zeros(estimator.sums)
     for part, w in weights:
         image_weights.append(w.mean(axis=0))
         total += _summed(w, part.values)
-        by_pixel = _by_pixel(w, grid)
-        main = main.offered(by_pixel, part.rows)
-        tiles = tiles.offered(_by_tile(by_pixel.reshape(*grid[1:], -1), tile), part.rows)
+        main = main.offered(_by_pixel(w, grid), part.rows)
     if estimator.joining is not None:
         total = estimator.joining.joined(total[None])[0]
-    tiles = tiles.descending()
     picture = store.shape[-2:]
     return Attribution(
         store,
@@ -169,9 +157,6 @@ def attribute(
         weights.effective,
         support.rows,
         np.concatenate(image_weights),
-        tile,
-        tiles.rows.reshape(down, across, -1),
-        tiles.scores.reshape(down, across, -1),
         main.rows.reshape(picture),
         main.scores.reshape(picture),
         total,
@@ -269,14 +254,3 @@ def _by_pixel(weights: F64, grid: tuple[int, ...]) -> F64:
         return np.broadcast_to(weights, (pixels, images))
     by_pixel: F64 = weights.reshape(-1, pixels, images).mean(axis=0)
     return by_pixel
-
-
-def _by_tile(weights: F64, side: int) -> F64:
-    """Weights (H, W, k) averaged over tiles, (tiles, k); edge tiles may be smaller."""
-    for axis in (0, 1):
-        length = weights.shape[axis]
-        starts = np.arange(0, length, side)
-        counts = np.minimum(side, length - starts)
-        weights = np.add.reduceat(weights, starts, axis=axis)
-        weights = weights / counts.reshape(-1, *[1] * (2 - axis))
-    return weights.reshape(-1, weights.shape[2])

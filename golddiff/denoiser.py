@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from golddiff.kernels.terms import FirstPass, Terms
+from golddiff.kernels.terms import Terms
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
@@ -26,7 +26,6 @@ from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, Tiled
 from golddiff.system.arguments import as_number, classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
-from golddiff.system.parallel import IN_FLIGHT
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
@@ -183,7 +182,7 @@ class Denoiser(ABC):
         return self
 
     def attribute(
-        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16, tile: int = 4
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16
     ) -> list[Attribution]:
         """The training images, and their weights, behind every location of the output.
 
@@ -192,7 +191,6 @@ class Denoiser(ABC):
             sigma: noise level, as in a call.
             labels: classes, as in a call.
             top: number of main sources to keep for each location.
-            tile: side in pixels of the square tiles that weights are also averaged over.
 
         Returns:
             One :class:`golddiff.attribution.Attribution` per query.
@@ -204,9 +202,7 @@ class Denoiser(ABC):
 
         queries, sigmas, classes = self.checked(x, sigma, labels)
         return [
-            attribute(
-                *self.estimator_supports(query[None], level, label)[0], query, level, top, tile
-            )
+            attribute(*self.estimator_supports(query[None], level, label)[0], query, level, top)
             for query, level, label in zip(queries, sigmas, classes, strict=True)
         ]
 
@@ -255,7 +251,6 @@ class Estimator(Denoiser):
 
     weighs_images = True
     part_size = 512  # maximum number of images per call of weigh()
-    in_flight = IN_FLIGHT  # partial posteriors per thread that wait to be merged
     one_logit = False  # whether one logit per image serves all outputs
     merges = True  # whether the output is the mean of the merged partial posteriors
     # Whether all outputs share one posterior. Golden subsets then have a proved error bound (paper,
@@ -336,13 +331,10 @@ class Estimator(Denoiser):
         outputs: F64 = means if self.joining is None else self.joining.joined(means)
         return outputs
 
-    def terms(
-        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: FirstPass
-    ) -> Terms:
+    def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:
         """Differentiable logits of a part of ``images`` for queries (b, D).
 
-        ``x`` is float64, ``gain`` (b, 1) is 1 / (2 sigma^2), and ``known`` holds the results of an
-        earlier pass over the posterior.
+        ``x`` is float64 and ``gain`` (b, 1) is 1 / (2 sigma^2).
 
         Raises:
             ArgumentError: the estimator has no closed-form posterior.

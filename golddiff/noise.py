@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import math
-import threading
 from bisect import bisect
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from diffusers import DDIMScheduler
-
-
 Sigma = float | torch.Tensor  # one noise level, or one per query
 Labels = int | Sequence[int] | torch.Tensor | None  # one class, one per query, or all images
-
-# diffusers imports its submodules lazily, and fails if two threads import at the same time.
-LOADING = threading.Lock()
 
 EDM_SIGMA_MIN, RHO = 0.002, 7.0  # EDM's last noise level, and the exponent of its spacing
 SAME_LEVEL = 1e-5  # relative; neighbouring timesteps differ at least a hundred times more
@@ -92,28 +83,8 @@ def alpha_of_sigma(sigma: float) -> float:
     return 1 / (1 + sigma**2)
 
 
-def ddim_scheduler(steps: int, *, clip: bool) -> DDIMScheduler:
-    """Diffusers' DDIM scheduler with the settings of the paper; 10 steps are at 900, 800 ... 0.
-
-    Args:
-        steps: number of denoising steps.
-        clip: clip predictions to [-1, 1]; use it for pixels, not for latents or points.
-    """
-    with LOADING:
-        from diffusers import DDIMScheduler
-
-    scheduler = DDIMScheduler(
-        num_train_timesteps=1000,
-        trained_betas=_betas(),
-        prediction_type="sample",
-        clip_sample=clip,
-    )
-    scheduler.set_timesteps(steps)
-    return scheduler
-
-
 def ddim_sigmas(steps: int) -> list[float]:
-    """The noise levels of :func:`ddim_scheduler`, descending: 60.8 to 0.010 for 10 steps."""
+    """The noise levels of the paper's DDIM steps, descending: 60.8 to 0.010 for 10 steps."""
     stride = 1000 // steps
     return [timestep_sigmas()[i * stride] for i in reversed(range(steps))]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 
 @dataclass
@@ -33,9 +33,14 @@ class Posterior:
     weighted: NDArray[np.float64]
 
     @classmethod
-    def empty(cls, b: int, locations: int, d: int) -> Posterior:
+    def empty(cls, b: int, locations: int, d: int, dtype: DTypeLike = np.float64) -> Posterior:
         """The posterior of no images: the neutral element of ``merge``."""
-        return cls(np.full((b, locations), -np.inf), np.zeros((b, locations)), np.zeros((b, d)))
+        total, weighted = np.zeros((b, locations), dtype), np.zeros((b, d), dtype)
+        return cls(np.full_like(total, -np.inf), total, weighted)
+
+    def in_float64(self) -> Posterior:
+        """The posterior of a loop that sums in float32, ready to be merged."""
+        return Posterior(*(array.astype(np.float64) for array in vars(self).values()))
 
     @classmethod
     def of_queries(cls, parts: Sequence[Posterior], queries: Sequence[int]) -> Posterior:

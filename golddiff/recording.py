@@ -33,13 +33,11 @@ class Subsets:
     effective: F64
 
     @classmethod
-    def joined(cls, batches: list[Subsets]) -> Subsets:
-        """Concatenate the figures of consecutive batches of one run."""
-        screened, kept, effective = (
-            np.concatenate([getattr(batch, name) for batch in batches], axis=1)
-            for name in ("screened", "kept", "effective")
-        )
-        return cls(batches[0].sigmas, screened, kept, effective)
+    def of(cls, batches: list[Recorder]) -> Subsets:
+        """The figures of consecutive batches of one run."""
+        counts = np.concatenate([np.array(batch.counts) for batch in batches], axis=1)
+        screened, kept, effective = np.moveaxis(counts, 2, 0)
+        return cls(batches[0].sigmas, screened.astype(int), kept.astype(int), effective)
 
 
 class Recorder:
@@ -48,7 +46,8 @@ class Recorder:
     def __init__(self, denoiser: Any) -> None:
         self.denoiser = denoiser
         self.store = denoiser.store
-        self._calls: list[tuple[float, list[tuple[int, int, float]]]] = []
+        self.sigmas: list[float] = []
+        self.counts: list[list[tuple[int, int, float]]] = []  # of each call and query
         self._last: tuple[torch.Tensor, Sigma, Labels] | None = None
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
@@ -59,26 +58,16 @@ class Recorder:
             estimator, support = self.denoiser.estimator_supports(query[None], level, label)[0]
             effective = mean_effective(estimator, support, query, level)
             counts.append((self._screened(level, label), len(support), effective))
-        self._calls.append((levels[0], counts))
+        self.sigmas.append(levels[0])
+        self.counts.append(counts)
         self._last = (x, sigma, labels)
         x0: torch.Tensor = self.denoiser(x, sigma, labels)
         return x0
 
-    def subsets(self) -> Subsets:
-        """The figures of all calls so far, which must be of the same images."""
-        columns = [list(zip(*counts, strict=True)) for _, counts in self._calls]
-        screened, kept, effective = zip(*columns, strict=True)
-        return Subsets(
-            [sigma for sigma, _ in self._calls],
-            np.array(screened, np.int64),
-            np.array(kept, np.int64),
-            np.array(effective, np.float64),
-        )
-
-    def attributions(self, top: int = 16, tile: int = 4) -> list[Attribution]:
+    def attributions(self, top: int = 16) -> list[Attribution]:
         """The sources of the last call's outputs."""
         assert self._last is not None
-        sources: list[Attribution] = self.denoiser.attribute(*self._last, top=top, tile=tile)
+        sources: list[Attribution] = self.denoiser.attribute(*self._last, top=top)
         return sources
 
     def _screened(self, sigma: float, label: int | None) -> int:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from golddiff.attribution import Attribution
-    from golddiff.recording import Recorder, Subsets
+    from golddiff.recording import Subsets
 
 OnStep = Callable[[int], None]
 Start = tuple[torch.Tensor, float]
@@ -243,7 +243,7 @@ def sample(
         for rows in (slice(i, i + batch_size) for i in range(0, n, batch_size)):
             caller: Denoises = _Estimating(denoiser) if estimating else denoiser
             if attribution:
-                from golddiff.recording import Recorder  # importing its kernels is slow
+                from golddiff.recording import Recorder, Subsets  # importing its kernels is slow
 
                 caller = Recorder(denoiser)
             callers.append(caller)
@@ -262,7 +262,7 @@ def sample(
         if trajectory
         else None,
         [a for caller in callers for a in caller.attributions()] if attribution else None,
-        _joined(callers) if attribution else None,
+        Subsets.of(callers) if attribution else None,
         share,
         about,
         torch.cat([torch.stack(c.errors) for c in callers], dim=1) if estimating else None,
@@ -288,12 +288,6 @@ class _Estimating:
         x0, errors = self._denoiser.estimated(x, sigma, labels)
         self.errors.append(errors)
         return x0
-
-
-def _joined(recorders: list[Recorder]) -> Subsets:
-    from golddiff.recording import Subsets
-
-    return Subsets.joined([recorder.subsets() for recorder in recorders])
 
 
 def _levels(

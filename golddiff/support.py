@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.system.errors import ArgumentError
+
 ABSENT = -1e300  # log weight of an excluded image; finite, so that differences are not NaN
 
 
@@ -32,7 +34,7 @@ class Support:
         """The log weights (k,); zeros if ``log_weights`` is None."""
         return np.zeros(len(self.rows)) if self.log_weights is None else self.log_weights
 
-    def at(self, positions: NDArray[np.int64]) -> Support:
+    def at(self, positions: NDArray[np.int64] | slice) -> Support:
         """The images at the given positions in ``rows``, with their weights."""
         weights = self.log_weights
         return Support(self.rows[positions], None if weights is None else weights[positions])
@@ -56,13 +58,7 @@ class Support:
 
     def split(self, size: int) -> list[Support]:
         """Consecutive parts of at most ``size`` images, in order."""
-        return [
-            Support(
-                self.rows[i : i + size],
-                None if self.log_weights is None else self.log_weights[i : i + size],
-            )
-            for i in range(0, len(self.rows), size)
-        ]
+        return [self.at(slice(i, i + size)) for i in range(0, len(self), size)]
 
 
 @dataclass(frozen=True)
@@ -127,12 +123,12 @@ class TiledSupport:
         """The rows that at least one tile weighs, ascending."""
         return np.unique(np.concatenate([tile.rows for tile in self.tiles]))
 
-    def log_weights_of(self, tile: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Log importance weights of the given rows in a tile; ``ABSENT`` if it lacks a row."""
-        support = self.tiles[tile]
-        weights = np.full(len(rows), ABSENT)
-        _, targets, sources = np.intersect1d(rows, support.rows, return_indices=True)
-        weights[targets] = support.log_importance()[sources]
+    def log_weights_of(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Log importance weights of rows in every tile, (T, k); ``ABSENT`` if it lacks a row."""
+        weights = np.full((len(self.tiles), len(rows)), ABSENT)
+        for of_tile, support in zip(weights, self.tiles, strict=True):
+            _, targets, sources = np.intersect1d(rows, support.rows, return_indices=True)
+            of_tile[targets] = support.log_importance()[sources]
         return weights
 
 
@@ -273,6 +269,8 @@ def grouped(supports: Sequence[AnySupport]) -> list[tuple[AnySupport, list[int]]
     return list(groups.values())
 
 
-def with_rows(support: Support | RuleSupport) -> Support:
-    """The support with explicit rows."""
+def as_support(support: AnySupport) -> Support:
+    """The support with its rows; raises ArgumentError if it differs by tile."""
+    if isinstance(support, TiledSupport):
+        raise ArgumentError("support: got one for each tile, expected one for the whole image")
     return support if isinstance(support, Support) else support.with_rows

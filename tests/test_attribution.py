@@ -131,10 +131,6 @@ def test_weights_of_pca_are_the_softmax_of_masked_logits(colour, queries, sigma)
     assert attribution.main_weights.ravel() == pytest.approx(by_pixel.max(0), abs=1e-6)
     main = attribution.patchwork().ravel()
     assert by_pixel[main, np.arange(64)] == pytest.approx(by_pixel.max(0), abs=1e-6)
-    tile = by_pixel.reshape(120, 8, 8)[:, 4:8, 0:4].mean((1, 2))
-    assert attribution.tile_weights[1, 0] == pytest.approx(np.sort(tile)[::-1][:7], abs=1e-6)
-    listed = tile[attribution.tile_sources[1, 0]]
-    assert listed == pytest.approx(attribution.tile_weights[1, 0], abs=1e-6)
 
 
 @pytest.mark.parametrize("boundary", ["zeros", "circular", "none"])
@@ -208,20 +204,6 @@ def test_parts_whose_weights_underflow_to_0_do_not_change_the_sum(colour, monkey
     assert sources.images[sources.weights.argmax()] == 7
     assert sources.weights.sum() == pytest.approx(1)
     assert sources.effective == pytest.approx(1)
-
-
-def test_tile_weights_are_means_over_tiles_of_any_size(grey, queries):
-    (attribution,) = PCA(grey).attribute(queries(grey, 0.5, 1), 0.5, top=120, tile=4)
-    sources, tile_weights = attribution.tile_sources, attribution.tile_weights
-    assert sources.shape == (3, 2, 120)
-    assert tile_weights.sum(-1) == pytest.approx(1)
-    areas = np.outer([4, 4, 1], [4, 2])
-    mean = np.zeros(120)
-    for area, rows, weights in zip(
-        areas.ravel(), sources.reshape(6, -1), tile_weights.reshape(6, -1), strict=True
-    ):
-        mean[rows] += area * weights / 54
-    assert mean == pytest.approx(attribution.image_weights)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -334,7 +316,6 @@ def test_invalid_arguments_are_named(colour, points):
         (lambda: pixel_sources(Wiener(colour), x, 1.0, 0, 0), "Wiener weighs no training images"),
         (lambda: Custom(colour).attribute(x, 1.0), "denoiser: Custom does not"),
         (lambda: pca.attribute(x, 1.0, top=0), "top: got 0, expected an integer of 1 or more"),
-        (lambda: pca.attribute(x, 1.0, tile=2.5), "tile: got 2.5"),
         (lambda: pca.attribute(x, -1.0), "sigma: got -1.0"),
         (lambda: pixel_sources(pca, x, 1.0, 8, 0), "y: got 8, expected 0 to 7"),
         (lambda: pixel_sources(pca, x, 1.0, 0, -1), "x_col: got -1, expected 0 to 7"),

@@ -19,11 +19,6 @@ from golddiff.system.errors import ArgumentError
 SIGMAS = [20.0, 2.0, 0.1]
 
 
-@pytest.fixture(autouse=True)
-def _cache_masks_of_small_images(monkeypatch):
-    monkeypatch.setattr(saved_masks, "MIN_VALUES", 1)
-
-
 @pytest.fixture
 def late_factor(monkeypatch):
     """Stores that compute no factor when built, as those of large images."""
@@ -56,12 +51,6 @@ def test_an_index_is_built_if_the_schedule_uses_one(store):
         schedule = golddiff.AdaptiveSchedule(0.1, index=index)
         make_index(golddiff.GoldDiff(golddiff.Optimal(store), schedule))
         assert (store.path / "index").is_dir() == built
-
-
-def test_masks_of_small_images_are_not_cached(store, monkeypatch):
-    monkeypatch.setattr(saved_masks, "MIN_VALUES", store.d + 1)
-    take_steps(golddiff.PCA(store), SIGMAS)
-    assert count_masks(store) == 0
 
 
 def test_take_steps_reports_each_level_and_class(store):

@@ -11,7 +11,6 @@ import golddiff
 from golddiff import PCA, GoldDiff, Optimal, PaperSchedule, sample
 from golddiff.noise import (
     alpha_of_sigma,
-    ddim_scheduler,
     ddim_sigmas,
     edm_sigmas,
     seed_of_sigma,
@@ -19,6 +18,7 @@ from golddiff.noise import (
 )
 from golddiff.samplers import initial_noise, noise_levels, noised, steps
 from golddiff.system.errors import ArgumentError
+from tests.ddim_for_tests import ddim_scheduler
 from tests.recorded import Recorded
 
 

@@ -38,11 +38,6 @@ def computed_tree(store, sigma=SIGMA, threshold=THRESHOLD):
     return mask_tree(locality_mask(store.factor(), sigma, threshold), store.shape)
 
 
-@pytest.fixture(autouse=True)
-def _cache_masks_of_small_images(monkeypatch):
-    monkeypatch.setattr(saved_masks, "MIN_VALUES", 1)
-
-
 @pytest.fixture
 def store(make_store, smooth_images):
     return make_store(smooth_images(300, (3, 9, 10)))
@@ -229,12 +224,6 @@ class TestSizeLimit:
         saved_masks.tree_of(store, 1.1, THRESHOLD)
         assert (folder / "notes.txt").exists()
         assert not path_of(store, 1.0, THRESHOLD).exists()
-
-
-def test_masks_of_small_images_are_not_cached(store, monkeypatch):
-    monkeypatch.setattr(saved_masks, "MIN_VALUES", store.d + 1)
-    assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
-    assert not (store.path / saved_masks.FOLDER).exists()
 
 
 def test_masks_are_computed_where_the_folder_cannot_be_written(store, monkeypatch):

@@ -65,7 +65,7 @@ class Pool:
         self.traffic = Traffic()
         self.on_answer: Callable[[int], None] = lambda shard: None
         self.pids: dict[str, int] = {}
-        self._references: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
+        self._references: OrderedDict[Any, Any] = OrderedDict()
         self._heartbeats: dict[int, Any] = {}  # pending heartbeat call of each shard
         self._last_seen: dict[int, float] = {}  # time of each shard's last call or heartbeat
         cores = self.ray.cluster_resources().get("CPU", 1) / len(paths)
@@ -89,19 +89,14 @@ class Pool:
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """A reference to ``make()``, cached by key; each machine fetches the object once."""
-        hashable: Any = key
-        try:
-            hash(key)
-        except TypeError:
-            hashable = id(key)
-        if hashable not in self._references:
+        if key not in self._references:
             while len(self._references) >= CACHE_SIZE:
                 self._references.popitem(last=False)
             # cloudpickle also serialises classes of the user's script.
             packed = self.ray.cloudpickle.dumps(make())
             self.traffic.sent_once += len(packed)
-            self._references[hashable] = key, self.ray.put(packed)
-        return self._references[hashable][1]
+            self._references[key] = self.ray.put(packed)
+        return self._references[key]
 
     def ask(
         self,

@@ -36,7 +36,7 @@ from golddiff.system.residency import DEFAULT_LIMIT, Residency
 from golddiff.system.units import byte_size
 
 MAX_FETCHED_BYTES = 2e9  # of images fetched for attribution
-UNAVAILABLE = ("flat", "norms", "proxies", "residency")
+UNAVAILABLE = ("flat", "proxies", "residency")
 
 
 class ShardedStore(TrainingSet):

@@ -178,6 +178,10 @@ class GaussianDenoiser(Denoiser):
         """The posterior of queries (b, D)."""
         return GaussiansPosterior(partial(self.gaussians, prior), x, sigma)
 
+    def denoise(self, x: F32, sigma: float, prior: Any) -> F32:
+        """Posterior means (b, D), in float64."""
+        return self.exact(x, sigma, prior).mean().astype(np.float32)
+
     def given_measurement(self, operator: Any, y: torch.Tensor, noise: float) -> MeasuredGaussians:
         """See the base class. Conditions the Gaussians, which requires noise above 0."""
         return MeasuredGaussians(self, operator, y, noise)
@@ -226,10 +230,6 @@ class MeasuredGaussians(GaussianDenoiser):
             (level, (base_prior, tuple(i % b for i in group))): group
             for (level, base_prior), group in groups.items()
         }
-
-    def denoise(self, x: F32, sigma: float, prior: Any) -> F32:
-        """Posterior means (b, D), in float64."""
-        return self.exact(x, sigma, prior).mean().astype(np.float32)
 
     def gaussians(self, prior: Any) -> Iterator[Gaussian]:
         """The components given the measurement of each query; the last result is cached."""

@@ -17,14 +17,13 @@ from golddiff.kernels.contributions import Contribution, Ranking, outputs_at
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
-from golddiff.kernels.terms import FirstPass, Terms, patch_terms
+from golddiff.kernels.terms import Terms, patch_terms
 from golddiff.kernels.torch_kernels import patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import StoreOrPath
-from golddiff.store.posteriors import as_support
-from golddiff.support import AnySupport, Side, Support
+from golddiff.support import AnySupport, Side, Support, as_support
 from golddiff.system.arguments import Levels, sizes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, is_whole
@@ -113,9 +112,7 @@ class Kamb(Estimator):
             images.stored, part, x, sigma, self._axes(sigma), (channels, height, width),
         )  # fmt: skip
 
-    def terms(
-        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: FirstPass
-    ) -> Terms:
+    def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:
         """See the base class; one term per offset between two positions."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
         channels, height, width = self.images.shape
@@ -147,18 +144,12 @@ class Kamb(Estimator):
                 images.stored, part, x, sigma, (vertical, horizontal), (channels, height, width),
                 top,
             )  # fmt: skip
-            terms = Contribution(part.rows, logits, values, Ranking(*best))
-            return terms if pixel is None else self._at_pixel(terms, pixel)
+            if pixel is not None:
+                selected, values = slice(pixel, pixel + 1), values[:, outputs_at(images, pixel)]
+                logits, best = logits[selected].copy(), tuple(a[selected] for a in best)
+            return Contribution(part.rows, logits, values, Ranking(*best))
 
         yield from map_ordered(task, as_support(support).split(IMAGES_PER_TASK))
-
-    def _at_pixel(self, whole: Contribution, pixel: int) -> Contribution:
-        best = whole.best
-        if best is not None and best.positions is not None:
-            selected = slice(pixel, pixel + 1)
-            best = Ranking(best.scores[selected], best.rows[selected], best.positions[selected])
-        values = whole.values[:, outputs_at(self.images, pixel)]
-        return Contribution(whole.rows, whole.logits[pixel : pixel + 1].copy(), values, best)
 
     def _axes(self, sigma: float) -> tuple[Axis, Axis]:
         _, height, width = self.images.shape

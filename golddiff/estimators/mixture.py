@@ -11,7 +11,7 @@ import numpy as np
 from golddiff.estimators.gaussians import Gaussian, GaussianDenoiser
 from golddiff.store.images import StoreOrPath
 from golddiff.store.statistics import Axes
-from golddiff.support import Prior
+from golddiff.support import Prior, RandomSample
 from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64, check_count, check_seed
@@ -103,7 +103,8 @@ class GaussianMixture(GaussianDenoiser):
     def fitted(self, prior: Prior = None) -> Components:
         """The mixture of all images or of a class, fitted at the first call and cached."""
         if prior not in self._fitted:
-            rows = fitting_rows(self.store.n) if prior is None else self.store.rows_of(prior)
+            drawn = RandomSample(MAX_IMAGES, (0,)).positions(self.store.n)
+            rows = drawn if prior is None else self.store.rows_of(prior)
             self._fitted[prior] = self._fit(rows)
         return self._fitted[prior]
 
@@ -118,13 +119,6 @@ class GaussianMixture(GaussianDenoiser):
         z = self.store.values(rows, Axes(factor.mean.astype(np.float32), axes))
         clusters = min(self.components, max(1, len(rows) // IMAGES_PER_COMPONENT))
         return fit(z, cluster(z[:, :CLUSTERING_RANK], clusters, self.seed), self.shrinkage)
-
-
-def fitting_rows(n: int) -> I64:
-    """All rows below n, or a fixed random sample of a million of them, ascending."""
-    if n <= MAX_IMAGES:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, MAX_IMAGES, replace=False, shuffle=False))
 
 
 def cluster(z: F32, clusters: int, seed: int) -> I64:

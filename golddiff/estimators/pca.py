@@ -19,24 +19,24 @@ from golddiff.estimators.shared import SIDES, Summands, UnitMasks
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.kernels.gather import BLOCK
-from golddiff.kernels.mask_tiles import mean_mask, mean_width, tile_trees
+from golddiff.kernels.mask_tiles import mean_mask, tile_trees
 from golddiff.kernels.mask_tree import MaskTree, dense_mask
-from golddiff.kernels.pca_cpu import Sums, masked_posterior
+from golddiff.kernels.pca_cpu import masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import masked_logits, output_masks
-from golddiff.kernels.terms import FirstPass, Terms, pixel_terms
+from golddiff.kernels.terms import Terms, pixel_terms
 from golddiff.kernels.torch_kernels import masked
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore, StoreOrPath
-from golddiff.store.posteriors import as_support
 from golddiff.support import (
     AnySupport,
     OfChannel,
     Side,
     Support,
     TiledSupport,
+    as_support,
     grouped,
     per_query,
     pixels,
@@ -51,7 +51,6 @@ from golddiff.system.parallel import map_ordered, results_held
 TILE_ROWS_SHARE = 1 / 4  # share of the memory limit for image rows that all tiles read together
 BYTES_PER_VALUE = 100  # working memory per output value of one batch's posterior
 TILE_SIDES: tuple[Side, ...] = (8, OfChannel(8), 4)
-TILE_SIDES_OF_ONE_CHANNEL: tuple[Side, ...] = (8, 4)
 WIDTH_THRESHOLD = 0.02  # threshold of the masks whose width sets Kamb's default patch size
 
 
@@ -161,8 +160,7 @@ class PCA(Estimator):
         self.merges = weighting == "ss"
         self.batch_size = check_count("batch_size", batch_size)
         if len(self.store.shape) == 3 and weighting == "ss" and share is None:
-            sides = TILE_SIDES if self.store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
-            self.tile_sides = tuple(s for s in sides if min(self.store.shape[1:]) > pixels(s))
+            self.tile_sides = tuple(s for s in TILE_SIDES if min(self.store.shape[1:]) > pixels(s))
 
     def make_ready(self, sigma: float) -> Masks | UnitMasks:
         """The masks of a noise level, computed from the covariance of all images."""
@@ -175,9 +173,7 @@ class PCA(Estimator):
         masks: Masks | UnitMasks = self.ready(sigma)
         return masks.posterior(self.images, part, x, sigma, self.summands)
 
-    def terms(
-        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: FirstPass
-    ) -> Terms:
+    def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:
         """See the base class."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
         summands = torch.from_numpy(self.summands(values.numpy()))
@@ -225,10 +221,10 @@ class PCA(Estimator):
 
     def tiled_posterior(self, x: F32, sigma: float, support: TiledSupport) -> Posterior:
         """The partial posterior of queries (b, D); each tile's outputs use the tile's images."""
-        sums, masks = Sums.empty(*x.shape), self.ready(sigma)
+        masks, sums = self.ready(sigma), Posterior.empty(len(x), x.shape[1], x.shape[1], np.float32)
         trees, memory = masks.tiles(support.side), self.memory_limit * TILE_ROWS_SHARE
         add_tiles(support, self.images, x, sigma, trees, memory, sums)
-        return sums.posterior()
+        return sums.in_float64()
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
         """The mean mask of each tile's outputs, (T, D); see the base class."""
@@ -252,8 +248,7 @@ class PCA(Estimator):
         def task(part: Support) -> Contribution:
             logits = logits_of(part.rows)
             if isinstance(support, TiledSupport) and tiles is not None:
-                weights = [support.log_weights_of(t, part.rows) for t in range(len(support.tiles))]
-                logits += np.stack(weights)[tiles]
+                logits += support.log_weights_of(part.rows)[tiles]
             else:
                 logits += part.log_importance()
             if self.weighting == "wss":
@@ -289,4 +284,4 @@ def _normalised(batch: Support) -> Support:
 
 def mask_width(store: ImageStore, sigma: float, mask_threshold: float = WIDTH_THRESHOLD) -> float:
     """Mean number of input values in an output value's mask."""
-    return mean_width(tree_of(store, sigma, mask_threshold))
+    return float(mean_mask(tree_of(store, sigma, mask_threshold), store.d).sum(dtype=np.float64))

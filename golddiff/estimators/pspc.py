@@ -24,8 +24,7 @@ from golddiff.noise import edm_sigmas, precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import StoreOrPath
-from golddiff.store.posteriors import as_support
-from golddiff.support import AnySupport, Side, Support
+from golddiff.support import AnySupport, Side, Support, as_support
 from golddiff.system.arguments import Levels, as_dense_tensor, sizes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, check_count
@@ -54,7 +53,6 @@ class PatchComposite(Estimator):
     """
 
     part_size = IMAGES_PER_TASK
-    in_flight = 3  # few, because each takes tens of megabytes
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store, memory_limit)
@@ -120,7 +118,7 @@ class PatchComposite(Estimator):
         """One block of images per thread; posteriors of all patches in flight and merged."""
         channels, height, width = self.images.shape
         block = BLOCK * height * width * (channels * (4 + self.images.flat.itemsize) + 4)
-        in_memory = results_held(self.in_flight) + 4
+        in_memory = results_held() + 4
         largest = max((p.width * len(p.masks) for p in self._ready.values()), default=1)
         return block * torch.get_num_threads(), 8 * (channels + 1) * largest * in_memory
 

@@ -123,10 +123,10 @@ class Restoring(Estimator):
             yield Contribution(part.rows, logits, self.base.summands(values, pixel))
 
     def attribute(
-        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16, tile: int = 4
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16
     ) -> list[Attribution]:
         """The sources of the means; ``total`` is projected like the output."""
-        attributions = super().attribute(x, sigma, labels, top, tile)
+        attributions = super().attribute(x, sigma, labels, top)
         return [replace(a, total=self._projected(a.total[None])[0]) for a in attributions]
 
     def working_bytes(self, images: int) -> tuple[int, int]:

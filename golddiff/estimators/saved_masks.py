@@ -21,7 +21,6 @@ from golddiff.kernels.mask_tree import (
     MaskTree,
     additions,
     check,
-    mask_tree,
     tree_from_additions,
 )
 from golddiff.store.images import ImageStore
@@ -34,14 +33,10 @@ FORMAT, UNITS_FORMAT = "golddiff-masks-3", "golddiff-units-2"
 # Limit in bytes of one store's masks; beyond it the least recently used are deleted. A noise level
 # takes 0.1 to 2 MB on CIFAR-10, so this matters only for images of 64 x 64 and more.
 LIMIT = 2_000_000_000
-# Masks of images with fewer values are not saved: recomputing them is faster than reading a file.
-MIN_VALUES = 512
 
 
 def tree_of(store: ImageStore, sigma: float, threshold: float) -> MaskTree:
     """The mask tree of one noise level, loaded if it is saved, else computed and saved."""
-    if store.d < MIN_VALUES:
-        return mask_tree(locality_mask(store.factor(), sigma, threshold), store.shape)
     nodes = load(store, sigma, threshold)
     if nodes is None:
         nodes = additions(locality_mask(store.factor(), sigma, threshold), store.shape)
@@ -77,19 +72,14 @@ def counts_of(
 ) -> NDArray[np.unsignedinteger]:
     """:func:`unit_counts` at one threshold (D, U), saved with the store (3 MB at 3 x 64 x 64)."""
     members = np.bincount(unit[outputs_of(unit)])
-    cacheable = store.d >= MIN_VALUES
-    if cacheable:
-        expected = _metadata(
-            UNITS_FORMAT, store, store.factors.averaged_identifier(), sigma, threshold
-        )
-        name = f"{name_of(sigma, threshold)}-units-{len(members)}"
-        saved: NDArray[Any] | None = (store.artifacts.load(name, expected) or {}).get("counts")
-        if saved is not None and _are_counts(saved, store.d, members):
-            return saved
+    expected = _metadata(UNITS_FORMAT, store, store.factors.averaged_identifier(), sigma, threshold)
+    name = f"{name_of(sigma, threshold)}-units-{len(members)}"
+    saved: NDArray[Any] | None = (store.artifacts.load(name, expected) or {}).get("counts")
+    if saved is not None and _are_counts(saved, store.d, members):
+        return saved
     counts: NDArray[np.unsignedinteger]
     (counts,) = unit_counts(store.factors.averaged(), sigma, np.array([threshold]), unit)
-    if cacheable:
-        store.artifacts.save(name, {"counts": counts}, expected, LIMIT)
+    store.artifacts.save(name, {"counts": counts}, expected, LIMIT)
     return counts
 
 

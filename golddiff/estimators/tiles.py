@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from golddiff.kernels.mask_tree import MaskTree
-from golddiff.kernels.pca_cpu import Sums, add_resident
+from golddiff.kernels.pca_cpu import add_resident
 from golddiff.kernels.stored import Stored
+from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.support import Support, TiledSupport
 from golddiff.system.numbers import F32, I64
@@ -28,7 +29,7 @@ def add_tiles(
     sigma: float,
     trees: Sequence[MaskTree],
     memory: float,
-    sums: Sums,
+    sums: Posterior,
 ) -> None:
     """Add each tile's images to the sums of its outputs, with tiles in parallel.
 
@@ -50,5 +51,5 @@ def add_tiles(
 def _loaded_subset(tile: Support, chunk: I64, local_rows: I64) -> Support:
     """The tile's images among a chunk of rows (k,), as rows of the loaded array."""
     first, last = np.searchsorted(tile.rows, [chunk[0], chunk[-1] + 1])
-    subset = tile.at(np.arange(first, last))
+    subset = tile.at(slice(first, last))
     return Support(local_rows[np.searchsorted(chunk, subset.rows)], subset.log_weights)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from golddiff.estimators.gaussians import Gaussian, GaussianDenoiser
-from golddiff.system.numbers import F32
 
 
 class Wiener(GaussianDenoiser):
@@ -20,14 +17,6 @@ class Wiener(GaussianDenoiser):
     Args:
         store: the training set.
     """
-
-    def denoise(self, x: F32, sigma: float, prior: Any) -> F32:
-        """Filter queries (b, D) in the covariance's eigenbasis, in float64."""
-        factor = self.store.factor(prior)
-        coefficients = (x - factor.mean) @ factor.eigenvectors
-        shrunk = (coefficients * factor.shrinkage(sigma)) @ factor.eigenvectors.T
-        filtered: F32 = (factor.mean + shrunk).astype(np.float32)
-        return filtered
 
     def gaussians(self, prior: Any) -> Iterator[Gaussian]:
         """The single Gaussian of all images or of a class."""

@@ -46,12 +46,6 @@ def mean_mask(tree: MaskTree, d: int) -> F32:
     return shares
 
 
-def mean_width(tree: MaskTree) -> float:
-    """The number of inputs in a mask, averaged over a tree's outputs."""
-    entries = int((_leaves_below(tree) * (tree.stop - tree.start)).sum())
-    return entries / int(np.count_nonzero(tree.output >= 0))
-
-
 def _leaves_below(tree: MaskTree) -> I64:
     """The number of leaves below each node, whose masks hold the node's inputs, (nodes,)."""
     # In preorder they precede the next node of the same or a higher level.

@@ -6,8 +6,6 @@ Blocks of 64 images are transposed, so that a masked sum adds contiguous runs. N
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numba import njit
 
@@ -114,35 +112,16 @@ def masked_posterior(
 
     ``tree`` holds the masks M.
     """
-    sums = Sums.empty(*x.shape)
+    sums = Posterior.empty(len(x), x.shape[1], x.shape[1], np.float32)
     with stored.resident(part.rows) as (loaded, local_rows):
         add_resident(loaded, Support(local_rows, part.log_weights), x, sigma, tree, sums)
-    return sums.posterior()
-
-
-@dataclass(frozen=True)
-class Sums:
-    """Running float32 sums of a posterior, (b, D) each; see :class:`Posterior`."""
-
-    log_max: F32
-    total: F32
-    weighted: F32
-
-    @classmethod
-    def empty(cls, b: int, d: int) -> Sums:
-        """The sums over no images."""
-        zeros = (np.zeros((b, d), np.float32) for _ in range(2))
-        return cls(np.full((b, d), -np.inf, np.float32), *zeros)
-
-    def posterior(self) -> Posterior:
-        """Convert to a float64 posterior."""
-        return Posterior(*(a.astype(np.float64) for a in (self.log_max, self.total, self.weighted)))
+    return sums.in_float64()
 
 
 def add_resident(
-    stored: Stored, images: Support, x: F32, sigma: float, tree: MaskTree, sums: Sums
+    stored: Stored, images: Support, x: F32, sigma: float, tree: MaskTree, sums: Posterior
 ) -> None:
-    """Add images in memory to the sums of the tree's outputs, as :func:`masked_posterior`.
+    """Add images in memory to the float32 sums of the tree's outputs, as :func:`masked_posterior`.
 
     The tree may be a tile's; sums of other outputs are unchanged.
     """

@@ -145,20 +145,6 @@ def _weights(flat, rows, prior, x, gain, scale, offset, out, log_max):  # type: 
 
 
 @njit(nogil=True, cache=True)
-def _weighted(rows, weights):  # type: ignore[no-untyped-def]
-    """The rows with a nonzero weight, and their weights (b, rows), padded to whole ROWS."""
-    used = np.zeros(len(rows), np.bool_)
-    for q in range(len(weights)):
-        for j in range(len(rows)):
-            used[j] |= weights[q, j] != 0
-    chosen = rows[used]
-    padded = np.zeros((len(weights), -(-len(chosen) // ROWS) * ROWS), np.float32)
-    for q in range(len(weights)):
-        padded[q, : len(chosen)] = weights[q][used]
-    return chosen, padded
-
-
-@njit(nogil=True, cache=True)
 def _add(sums, at, weights, w, values, stop):  # type: ignore[no-untyped-def]
     """Add a stretch of ROWS rows, weighted by weights[w:], to a query's sums."""
     a, b = spread(weights[w]), spread(weights[w + 1])
@@ -259,10 +245,12 @@ def sums_of(stored: Stored, rows: I64, weights: F64, means: F64 | None = None) -
     and meant for a few hundred rows; rows of weight zero are skipped.
     """
     out = np.zeros((len(weights), stored.flat.shape[1]))
-    chosen, padded = _weighted(rows, weights)
+    used = np.flatnonzero(weights.any(axis=0))
+    padded = np.zeros((len(weights), -(-len(used) // ROWS) * ROWS), np.float32)
+    padded[:, : len(used)] = weights[:, used]
     centers = NO_MEANS if means is None else _padded(means)
-    if len(chosen):
-        _weighted_sums(*stored.arrays, chosen, padded.ravel(), *stored.scaling, centers, out)
+    if len(used):
+        _weighted_sums(*stored.arrays, rows[used], padded.ravel(), *stored.scaling, centers, out)
     return out
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from golddiff.noise import LOADING
 from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
 from golddiff.oracles.weights import build_network, check_state_dict, read_safetensors, regular_file
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
@@ -26,6 +26,8 @@ SCHEDULE = (
 )  # fmt: skip
 # Limits far above any network in use.
 MAX_VALUE, MAX_LAYERS, MAX_TIMESTEPS = 65_536, 64, 1_000_000
+# diffusers imports its submodules lazily, and fails if two threads import at the same time.
+LOADING = threading.Lock()
 
 
 def load_diffusers(folder: Path, resolution: int | None = None) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from golddiff.kernels.torch_kernels import Partial, lowest, squared_distances
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
-from golddiff.store.posteriors import as_support
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, per_query, with_rows
+from golddiff.support import AnySupport, Support, TiledSupport, as_support, grouped, per_query
 from golddiff.system.numbers import F32, I64
 
 RESIDENT_SHARE = 0.6  # share of free memory for the pixels; larger sets are uploaded in parts
@@ -32,23 +31,16 @@ Weigh = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor], Partial]
 class DeviceStore:
     """A store's images on a torch device.
 
-    ``free`` is the device memory to use in bytes, by default all that is free. ``resident`` keeps
-    all pixels on the device, by default if they fit; otherwise every call uploads its images.
+    ``free`` is the device memory to use in bytes, by default all that is free. If all pixels fit,
+    they stay on the device; otherwise every call uploads its images.
     """
 
-    def __init__(
-        self,
-        store: ImageStore,
-        device: torch.device,
-        free: float | None = None,
-        resident: bool | None = None,
-    ) -> None:
+    def __init__(self, store: ImageStore, device: torch.device, free: float | None = None) -> None:
         self.store, self.device = store, device
         available = free_bytes(device) if free is None else free
         self._cache_limit = CACHE_SHARE * available
         self._cache: OrderedDict[int, tuple[object, torch.Tensor]] = OrderedDict()
-        fits = store.n * store.d * store.flat.itemsize <= RESIDENT_SHARE * available
-        self.resident = fits if resident is None else resident
+        self.resident = store.flat.nbytes <= RESIDENT_SHARE * available
         self._pixels = self._uploaded(store.flat) if self.resident else None
 
     def __getattr__(self, name: str) -> Any:
@@ -70,7 +62,7 @@ class DeviceStore:
         for support, queries in groups:
             assert not isinstance(support, TiledSupport)
             on_device = torch.from_numpy(x[queries]).to(self.device)
-            part = self._weighed(weigh, on_device, with_rows(support))
+            part = self._weighed(weigh, on_device, as_support(support))
             sums = (part.log_max, part.total, part.weighted)
             posteriors.append(Posterior(*(tensor.double().cpu().numpy() for tensor in sums)))
             order += queries

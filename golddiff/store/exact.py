@@ -53,7 +53,7 @@ class PosteriorPass:
 
     def __init__(self, estimator: Any, mode: str, cache: F64 | None = None) -> None:
         self.images, self.store, self.mode = estimator.images, estimator.store, mode
-        self.memory_limit, self.in_flight = estimator.memory_limit, estimator.in_flight
+        self.memory_limit = estimator.memory_limit
         self._v = estimator.sums
         self._decoded = estimator.part_size  # images that a thread decodes at a time
         self._native = mode != FIRST and estimator.joint  # the estimator sums without decoding
@@ -79,7 +79,7 @@ class PosteriorPass:
             own: tuple[int, int] = self._estimator.working_bytes(images)
             return own
         part = 8 * (6 * self.images.d + 2 * self._v) * min(images, self._decoded)
-        posteriors = results_held(self.in_flight) + 4
+        posteriors = results_held() + 4
         return part * torch.get_num_threads(), 8 * posteriors * self._v
 
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
@@ -96,8 +96,8 @@ class PosteriorPass:
         tiles = tile_of_each(self.images.shape, support.side)
         total: Posterior | None = None
         for part in Support(support.rows).split(self.part_size):
-            weights = [support.log_weights_of(t, part.rows) for t in range(len(support.tiles))]
-            sums = self._sums(x, sigma, part, torch.from_numpy(np.stack(weights)[tiles].T))
+            prior = torch.from_numpy(support.log_weights_of(part.rows)[tiles].T)
+            sums = self._sums(x, sigma, part, prior)
             total = sums if total is None else total.merge(sums)
         assert total is not None
         return total
@@ -117,13 +117,13 @@ class PosteriorPass:
         gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64, device="cpu")
         if self.mode != PULL:
             with torch.no_grad():
-                terms = estimator.terms(query, gain, sigma, part, known)
+                terms = estimator.terms(query, gain, sigma, part)
                 if self.mode == FIRST:
                     return _posterior(terms, prior, len(x), v)
                 return _additive(_variance(terms, prior, known).numpy())
         with torch.enable_grad():
             inputs = query.clone().requires_grad_(), gain.requires_grad_()
-            terms = estimator.terms(*inputs, sigma, part, known)
+            terms = estimator.terms(*inputs, sigma, part)
             score = _surrogate(terms, prior, known, cotangent, inputs[1])
             slopes = torch.cat(torch.autograd.grad(score, inputs), dim=1)
             # float64 sums need no correction for rounding: the two correction columns are 0.

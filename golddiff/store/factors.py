@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from golddiff.store.statistics import LARGE, Factor, default_images
+from golddiff.store.statistics import LARGE, Factor
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import is_whole
 
@@ -89,15 +89,6 @@ class Factors:
         self._computed[None] = factor
         if self._images.share == 1:
             self._images.artifacts.save(NAME, factor.tensors(), {"of": str(factor.images)})
-
-    @property
-    def images(self) -> int:
-        """Number of images behind the factor of all images, found without loading the factor."""
-        if None in self._computed:
-            return self._computed[None].images
-        of = (self._head() or {}).get("of", "")
-        n, d = self._images.n, self._images.d
-        return int(of) if of.isdecimal() else default_images(n, d)
 
     def _fit(self, label: int | None, images: int | None, seed: int, progress: Progress) -> Factor:
         factor: Factor = self._images._make_factor(label, images, seed, progress)

@@ -25,7 +25,7 @@ from golddiff.store.posteriors import weighed
 from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.training_set import Question, Supports, TrainingSet
-from golddiff.support import AnySupport, TiledSupport, per_query, with_rows
+from golddiff.support import AnySupport, TiledSupport, as_support, per_query
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
@@ -51,7 +51,6 @@ class ImageStore(TrainingSet):
         is_pixels: whether the store holds 8-bit images, whose values lie in [-1, 1].
         flat: (n, d) uint8 or float32, memory-mapped.
         stored: ``flat`` with its scale and offset to [-1, 1]: value = flat * scale + offset.
-        norms: (n,) float32 Euclidean norms in [-1, 1] units.
         radius: R = max_i ||x_i||, the data radius of the paper's Theorem 1.
         residency: tracks and limits the bytes of the store's files that are in memory.
         artifacts: arrays computed from the store and saved in its folder.
@@ -67,8 +66,6 @@ class ImageStore(TrainingSet):
         self.residency = Residency(memory_limit)
         self.flat = self._map(PIXELS, manifest.dtype, (self.n, self.d))
         self.stored = Stored(self.flat, *manifest.scaling)
-        self.norms: F32 = self._map(NORMS, "float32", (self.n,))
-        # np.fromfile copies: pages of a mapping would count as resident.
         self.radius = float(np.fromfile(path / NORMS, np.float32).max())
         labels = np.fromfile(path / LABELS, np.int64) if manifest.labelled else None
         self.labels = None if labels is None else torch.from_numpy(labels)
@@ -199,7 +196,7 @@ class ImageStore(TrainingSet):
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
         """See :class:`TrainingSet`; the estimator computes them."""
-        explicit = support if isinstance(support, TiledSupport) else with_rows(support)
+        explicit = support if isinstance(support, TiledSupport) else as_support(support)
         yield from estimator.contributions(x, sigma, explicit, top, pixel)
 
     def _make_factor(

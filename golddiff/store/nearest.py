@@ -17,9 +17,16 @@ from numpy.typing import NDArray
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.rows import squared_distances
 from golddiff.kernels.stored import Stored
-from golddiff.store.posteriors import as_support
 from golddiff.store.proxy import pool
-from golddiff.support import AnySupport, Side, Support, concatenated, grouped, tile_count
+from golddiff.support import (
+    AnySupport,
+    Side,
+    Support,
+    as_support,
+    concatenated,
+    grouped,
+    tile_count,
+)
 from golddiff.system.numbers import F32, F64, I64
 
 BYTES_AT_ONCE = 2.5e8  # size limit of one array of distances

@@ -10,7 +10,7 @@ import torch
 
 from golddiff.store.images import ImageStore, StoreOrPath, opened
 from golddiff.store.nearest import Pixels
-from golddiff.store.posteriors import as_support
+from golddiff.support import as_support
 from golddiff.system.arguments import check_batch
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64

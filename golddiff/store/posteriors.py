@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, per_query, with_rows
+from golddiff.support import AnySupport, Support, TiledSupport, as_support, grouped, per_query
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 from golddiff.system.parallel import map_ordered
@@ -35,7 +35,7 @@ def weighed(
             groups.append(queries)
             totals[len(groups) - 1] = estimator.tiled_posterior(x[queries], sigma, support)
             continue
-        images = with_rows(support)
+        images = as_support(support)
         step = queries_at_once(estimator, len(images))
         parts = images.split(estimator.part_size)
         for i in range(0, len(queries), step):
@@ -47,7 +47,7 @@ def weighed(
         partial: Posterior = estimator.weigh(x[groups[group]], sigma, part)
         return partial
 
-    for (group, _), part in zip(tasks, map_ordered(weigh, tasks, estimator.in_flight), strict=True):
+    for (group, _), part in zip(tasks, map_ordered(weigh, tasks), strict=True):
         if group in totals:
             totals[group].add(part)
         else:
@@ -67,13 +67,6 @@ def queries_at_once(estimator: Any, images: int) -> int:
             f"{images:,} images needs {byte_size(fixed + per_query)}"
         )
     return max(1, int((estimator.memory_limit - fixed) // per_query))
-
-
-def as_support(support: AnySupport) -> Support:
-    """The support with its rows; raises ArgumentError if it differs by tile."""
-    if isinstance(support, TiledSupport):
-        raise ArgumentError("support: got one for each tile, expected one for the whole image")
-    return with_rows(support)
 
 
 class TransientCache(dict[Any, Any]):

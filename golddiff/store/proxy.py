@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,9 +13,9 @@ import numpy as np
 import torch
 
 from golddiff.system.errors import StoreError
+from golddiff.system.files import check_disk
 from golddiff.system.numbers import F32
 from golddiff.system.residency import parts
-from golddiff.system.units import byte_size
 
 IMAGES_AT_ONCE = 1024  # images pooled in one batch
 
@@ -69,14 +68,7 @@ def pooled(store: Any, shape: tuple[int, ...]) -> F32:
 def _mapped(store: Any, batches: Iterable[F32], shape: tuple[int, int]) -> F32:
     """An array (n, d') of consecutive batches, mapped from an unlinked temporary file."""
     folder = store.path if os.access(store.path, os.W_OK) else Path(tempfile.gettempdir())
-    size, free = 4 * math.prod(shape), shutil.disk_usage(folder).free
-    if size > free:
-        raise StoreError(
-            f"store: an array of {shape[0]:,} x {shape[1]} numbers takes {byte_size(size)}, "
-            f"more than the memory limit of {byte_size(int(store.residency.limit))} and than "
-            f"the {byte_size(free)} free in {folder}; give ImageStore.open a larger "
-            "memory_limit"
-        )
+    check_disk("store: pooled images", folder, 4 * math.prod(shape))
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".golddiff-") as file:
             for batch in batches:

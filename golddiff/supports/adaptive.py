@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from functools import cached_property, partial
 from typing import Any
@@ -51,6 +51,7 @@ NO_IMAGES = Support(np.empty(0, np.int64))
 log = logging.getLogger("golddiff")
 
 
+@dataclass(eq=False)
 class AdaptiveSchedule:
     """Weighs as few images as keep each query's estimated error within ``tol``.
 
@@ -72,13 +73,14 @@ class AdaptiveSchedule:
         ArgumentError: tol is not a finite number >= 0.
     """
 
-    def __init__(
-        self, tol: float = 0.02, *, index: bool | None = None, guarantee: bool = False
-    ) -> None:
-        check_not_negative("tol", tol)
-        self.tol = float(tol)
-        self.index = index
-        self.guarantee = guarantee
+    tol: float = 0.02
+    _: KW_ONLY
+    index: bool | None = None
+    guarantee: bool = False
+
+    def __post_init__(self) -> None:
+        check_not_negative("tol", self.tol)
+        self.tol = float(self.tol)
 
     def fitted(self, estimator: Any) -> FittedSchedule:
         """The schedule for one estimator, as :class:`golddiff.GoldDiff` uses it.
@@ -96,11 +98,6 @@ class AdaptiveSchedule:
         schedule_class = getattr(estimator, "fitted_schedule", FittedSchedule)
         fitted: FittedSchedule = schedule_class(estimator, self)
         return fitted
-
-    def __repr__(self) -> str:
-        index = "" if self.index is None else f", index={self.index!r}"
-        guarantee = ", guarantee=True" if self.guarantee else ""
-        return f"AdaptiveSchedule(tol={self.tol!r}{index}{guarantee})"
 
 
 @dataclass(frozen=True)

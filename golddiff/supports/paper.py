@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from golddiff.noise import normalised_noise, precision, seed_of_sigma
 from golddiff.store.nearest import Pixels, Pooled
@@ -17,6 +18,7 @@ from golddiff.system.numbers import F32, is_whole
 Size = int | float
 
 
+@dataclass(eq=False)
 class PaperSchedule:
     """The golden subsets of the paper (Sec. 3.4, Eqs. 4 to 6) or of its released code.
 
@@ -40,19 +42,17 @@ class PaperSchedule:
         ArgumentError: a count is below 1, a fraction is outside (0, 1], or the variant is unknown.
     """
 
-    def __init__(
-        self,
-        k_min: Size = 1 / 20,
-        k_max: Size = 1 / 10,
-        m_min: Size = 1 / 10,
-        m_max: Size = 1 / 4,
-        variant: str = "text",
-    ) -> None:
-        if variant not in ("text", "released"):
-            raise ArgumentError(f"variant: got {variant!r}, expected 'text' or 'released'")
-        self.k_min, self.k_max = _checked_size("k_min", k_min), _checked_size("k_max", k_max)
-        self.m_min, self.m_max = _checked_size("m_min", m_min), _checked_size("m_max", m_max)
-        self.variant = variant
+    k_min: Size = 1 / 20
+    k_max: Size = 1 / 10
+    m_min: Size = 1 / 10
+    m_max: Size = 1 / 4
+    variant: str = "text"
+
+    def __post_init__(self) -> None:
+        if self.variant not in ("text", "released"):
+            raise ArgumentError(f"variant: got {self.variant!r}, expected 'text' or 'released'")
+        for name in ("k_min", "k_max", "m_min", "m_max"):
+            setattr(self, name, _checked_size(name, getattr(self, name)))
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
         """(m, k): number of candidates and golden subset size, out of n images at a noise level.
@@ -106,12 +106,6 @@ class PaperSchedule:
         """
         m, k = self.budgets(sigma, n)
         return m if self.variant == "text" else max(k, _floor(_resolve("k_max", self.k_max, n)))
-
-    def __repr__(self) -> str:
-        return (
-            f"PaperSchedule(k_min={self.k_min:g}, k_max={self.k_max:g}, m_min={self.m_min:g}, "
-            f"m_max={self.m_max:g}, variant={self.variant!r})"
-        )
 
 
 def seeds_of(seed: int, sigma: float, label: Prior) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import torch
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-IN_FLIGHT = 8  # tasks per thread that are running, or finished but not consumed
+IN_FLIGHT = 3  # tasks per thread that are running, or finished but not consumed
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 _limits: list[Any] = []  # BLAS thread limits: the active one, then None for each later entry
@@ -35,14 +35,12 @@ def use_threads(count: int | None) -> None:
     _libraries().limit(limits=count)
 
 
-def results_held(in_flight: int = IN_FLIGHT) -> int:
+def results_held() -> int:
     """The largest number of results that :func:`map_ordered` holds in memory at once."""
-    return in_flight * torch.get_num_threads() + 1
+    return IN_FLIGHT * torch.get_num_threads() + 1
 
 
-def map_ordered(
-    function: Callable[[Task], Result], tasks: Iterable[Task], in_flight: int = IN_FLIGHT
-) -> Iterator[Result]:
+def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
     """Run ``function`` on each task in torch's number of threads; yield results in task order.
 
     Results are bitwise independent of the number of threads if the division into tasks is.
@@ -59,9 +57,8 @@ def map_ordered(
         return function(item)
 
     with single_threaded_blas():
-        yield from iterate_in_order(
-            _pool(torch.get_num_threads()), work, items, in_flight * workers
-        )
+        pool = _pool(torch.get_num_threads())
+        yield from iterate_in_order(pool, work, items, IN_FLIGHT * workers)
 
 
 def iterate_in_order(

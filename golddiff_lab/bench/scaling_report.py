@@ -39,7 +39,7 @@ def lines(job: ScalingJob, outcome: Outcome) -> list[str]:
     ).splitlines()  # fmt: skip
     if job.masked:
         notes.append(
-            f"one factor (masks) for all sizes, of {outcome.stores[-1].factors.images:,} images"
+            f"one factor (masks) for all sizes, of {outcome.stores[-1].factor().images:,} images"
         )
     return [
         machine_line(outcome.machine), *_levels_table(job, outcome), "",

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from golddiff.estimators.registry import MethodSettings, default_mask_threshold
-from golddiff.noise import ddim_scheduler, sigma_of_alpha
+from golddiff.noise import timestep_sigmas
 from golddiff.store.images import ImageStore
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
@@ -76,8 +76,7 @@ def vp_timestep(peer: str, sigma: float) -> int:
     Raises:
         ArgumentError: sigma is not the noise level of a timestep.
     """
-    alphas = ddim_scheduler(10, clip=True).alphas_cumprod
-    levels = [sigma_of_alpha(float(alpha)) for alpha in alphas]
+    levels = timestep_sigmas()
     nearest = min(range(len(levels)), key=lambda t: abs(levels[t] - sigma))
     if abs(levels[nearest] - sigma) > 1e-6 * sigma:
         raise ArgumentError(

@@ -51,7 +51,6 @@ class _MovedStore:
 @functools.cache
 def masks() -> list[bytes]:
     """The cached masks of a noise level."""
-    saved_masks.MIN_VALUES = 1
     with tempfile.TemporaryDirectory() as folder:
         store: Any = _MovedStore(Path(folder))
         saved_masks.tree_of(store, SIGMA, THRESHOLD)

@@ -139,4 +139,4 @@ def _index(data: bytes, folder: Path) -> None:
     store = ImageStore.open(folder)
     index = Index.open(store)
     index.numbers[0], index.lengths[0]
-    index.verify()
+    index.check_contents()

@@ -107,14 +107,14 @@ def _index(folder: Path) -> None:
 
 def _check_index(folder: Path) -> None:
     try:
-        Index.open(ImageStore.open(folder / "store")).verify()
+        Index.open(ImageStore.open(folder / "store")).check_contents()
     except StoreError as error:
         if "no complete index" not in str(error):
             raise
 
 
 def _index_sum(folder: Path) -> str:
-    Index.open(ImageStore.open(folder / "store")).verify()
+    Index.open(ImageStore.open(folder / "store")).check_contents()
     return _sum([folder / "store" / "index"])
 
 

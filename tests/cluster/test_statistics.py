@@ -29,8 +29,6 @@ def test_a_factor_estimated_from_a_sample(split_digits, digits, tmp_path, monkey
     assert golddiff.Wiener(store)(store.images([0]), 1.0).isfinite().all()
     store.factors._computed.clear()
     assert store.factors.is_saved()
-    assert store.factors.images == 300
-    assert store.factors._computed == {}  # the factor (1 GB or more at 64 x 64) is not read
     assert store.factor().images == 300
     with pytest.raises(golddiff.ArgumentError, match="images: got 1"):
         store.factors.estimate(1)

@@ -127,7 +127,7 @@ def _certified(schedule):
 
 
 def _attribution(build, places=ATTRIBUTED):
-    """Main sources and weights of the whole image and of some locations, tiles and pixels."""
+    """Main sources and weights of the whole image and of some locations and pixels."""
 
     def run(problem):
         denoiser = build(problem.store)
@@ -137,7 +137,6 @@ def _attribution(build, places=ATTRIBUTED):
             (result,) = denoiser.attribute(problem.query(level, 1), sigma, top=TOP)
             locations = np.linspace(0, len(result.weights) - 1, LOCATIONS).astype(int)
             rows, weights = result.top_images(TOP)
-            tiles = result.tile_weights.reshape(-1, TOP)
             out |= {
                 f"{level}.sources": result.sources[locations],
                 f"{level}.weights": result.weights[locations],
@@ -145,8 +144,6 @@ def _attribution(build, places=ATTRIBUTED):
                 f"{level}.effective": result.effective[locations],
                 f"{level}.image_sources": rows[None],
                 f"{level}.image_weights": weights[None],
-                f"{level}.tile_sources": result.tile_sources.reshape(-1, TOP)[:LOCATIONS],
-                f"{level}.tile_weights": tiles[:LOCATIONS],
                 f"{level}.main_weights": result.main_weights.ravel()[:: result.main.size // 16],
                 f"{level}.output": problem.sketch(result.reconstruct()[None]),
             }

@@ -85,7 +85,7 @@ def test_a_killed_build_leaves_no_index_and_the_next_one_succeeds(make_store, sm
     assert ended.returncode == -signal.SIGKILL
     with pytest.raises(StoreError, match="has none yet"):
         Index.open(store)
-    Index.build(store).verify()
+    Index.build(store).check_contents()
     assert not list(store.path.glob(".index*"))
 
 
@@ -113,7 +113,7 @@ def test_damaged_files_are_refused(copy, name):
     data[-1] ^= 0xFF
     path.write_bytes(data)
     with pytest.raises(StoreError, match=name):
-        Index.open(copy).verify()
+        Index.open(copy).check_contents()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_sample_for_fitting_blocks_is_limited_in_bytes(make_store, smooth_im
 
     monkeypatch.setattr(build, "SAMPLE_BYTES", 12 * 400 * 25)
     monkeypatch.setattr(build.blocks, "fitted", counted)
-    Index.build(store).verify()
+    Index.build(store).check_contents()
     assert sample_sizes == [25]
 
 

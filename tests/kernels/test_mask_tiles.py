@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from golddiff.kernels.mask_tiles import mean_mask, tile_trees
 from golddiff.kernels.mask_tree import mask_tree
-from golddiff.kernels.pca_cpu import Sums, add_resident, masked_posterior
+from golddiff.kernels.pca_cpu import add_resident, masked_posterior
 from golddiff.kernels.stored import Stored
+from golddiff.posterior import Posterior
 from golddiff.support import OfChannel, Support, tile_count, tile_of_each
 
 SIDES = st.sampled_from([2, 4, 8, 16, OfChannel(4), OfChannel(8)])
@@ -33,10 +34,10 @@ def test_tiles_over_one_support_give_the_posterior_of_the_whole_tree(shape, side
     rows, x = np.arange(3, 80), generator.standard_normal((2, d)).astype(np.float32)
     arguments = (Stored(flat, 1 / 127.5, -1.0), Support(rows), x, 1.5)
     whole = masked_posterior(*arguments, tree)
-    sums = Sums.empty(2, d)
+    sums = Posterior.empty(2, d, d, np.float32)
     for tile in tile_trees(tree, shape, side):
         add_resident(*arguments, tile, sums)
-    assert np.abs(sums.posterior().mean() - whole.mean()).max() < 1e-5
+    assert np.abs(sums.in_float64().mean() - whole.mean()).max() < 1e-5
 
 
 @given(SHAPES, SIDES, st.floats(0, 0.9), st.integers(0, 99))

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import golddiff
-from golddiff.noise import ddim_scheduler
 from golddiff.oracles.parameterisations import ddpm_alphas
 from golddiff.system.errors import ArgumentError, CheckpointError
+from tests.ddim_for_tests import ddim_scheduler
 
 POINTS = torch.randn(5, 1, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LEVELS = [0.02, 0.5, 3.0, 40.0]

@@ -6,10 +6,11 @@ from diffusers import DDPMScheduler
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.noise import ddim_scheduler, ddim_sigmas
+from golddiff.noise import ddim_sigmas
 from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
 from golddiff.system.errors import ArgumentError
+from tests.ddim_for_tests import ddim_scheduler
 
 STEPS = Steps(ddpm_alphas())
 

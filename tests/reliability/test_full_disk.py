@@ -80,7 +80,7 @@ def test_full_and_read_only_disks(tmp_path):
             path.write_bytes(bytes(300_000))
         print(sorted(p.name for p in store.path.iterdir() if p.suffix in ("", ".json")))
         os.remove(disk + "/filler")
-        Index.build(store).verify()
+        Index.build(store).check_contents()
         store.verify()
         images = sample(Optimal(store), 2, steps=3).images
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)

@@ -95,8 +95,8 @@ def test_index_replacement_is_atomic(tmp_path, pixels, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         Index.build(store)
     monkeypatch.undo()
-    Index.open(store).verify()
-    Index.build(store).verify()
+    Index.open(store).check_contents()
+    Index.build(store).check_contents()
     assert not list(store.path.glob(".index*"))
 
 

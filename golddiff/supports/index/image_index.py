@@ -116,11 +116,6 @@ class Index:
         build(store, progress)
         return cls.open(store)
 
-    def verify(self) -> None:
-        """Recompute every checksum."""
-        self._verified.clear()
-        self.check_contents()
-
     def check_contents(self) -> None:
         """Verify files that are new or changed since the last check; proofs rely on them."""
         for name, record in _manifest(self.folder)["files"].items():
