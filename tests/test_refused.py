@@ -131,7 +131,7 @@ def test_unwritable_output_paths_are_refused_before_sampling(fails, tmp_path, mo
         (["index", "digits", "out", "--cluster", "here"], "--cluster: got 'here', expected host"),
         (["index", "digits", "out", "--json", "file/x"], "cannot be written"),
         (["info", "/no/such"], "does not exist"),
-        (["novelty", "sizes", "digits.store", "--size", "8"], "--size: does not apply to a store"),
+        (["novelty", "sizes", "digits.store", "--size", "8"], "--size 8 does not apply to a store"),
         (["info", "."], "manifest.json, so it is not a complete store; golddiff index makes one"),
         (["index", "odd", "out"], "(--skip-bad leaves unreadable images out)"),
         (["index", "sizes", "out"], "say --size to scale"),
@@ -158,7 +158,7 @@ def test_unwritable_output_paths_are_refused_before_sampling(fails, tmp_path, mo
 def test_invalid_input_of_other_commands_is_named_in_one_line(fails, tmp_path, arguments, words):
     (tmp_path / "file").write_text("")
     (tmp_path / "digits.store").mkdir()
-    (tmp_path / "digits.store" / "manifest.json").write_text("{}")
+    (tmp_path / "digits.store" / "manifest.json").write_text('{"format": "golddiff-store"}')
     for name, sides in (("odd", (5, 5)), ("sizes", (5, 6))):
         (tmp_path / name).mkdir()
         for i, side in enumerate(sides):

@@ -58,11 +58,7 @@ def novelty(options: _NoveltyOptions) -> None:
     from golddiff.store.novelty import novelty as novelty_of
 
     pictures = resolve_source(options.pictures)  # raises for bad input before a store is built
-    is_store = (Path(options.store) / "manifest.json").is_file()
-    source = {"store" if is_store else "data": options.store}
-    training = TrainingImages(**source, reading=ReadingOptions(size=options.size))
-    training.check()
-    opened = training.open()
+    opened = TrainingImages(options.store, reading=ReadingOptions(size=options.size)).open()
     with waiting("reading pictures") as watch:
         images, names = _read(pictures, opened, watch)
     with waiting("finding the nearest training images") as watch:
