@@ -11,7 +11,7 @@ from PIL import Image
 
 import golddiff
 from golddiff.cli import run
-from golddiff.cli.options import TrainingImages
+from golddiff.cli.options import ReadingOptions, TrainingImages
 from golddiff.estimators.registry import METHODS
 from golddiff.samplers import noise_levels
 from golddiff.system.pictures import to_pixels
@@ -99,6 +99,15 @@ def test_json_holds_settings_golden_subsets_and_seconds_of_the_run():
     seconds = figures["seconds"]
     assert sum(seconds["per_step"]) == pytest.approx(seconds["total"])
     assert seconds["per_image_and_step"] == pytest.approx(seconds["total"] / 12)
+
+
+def test_an_option_without_data_keeps_the_number_of_default_images(monkeypatch):
+    default = TrainingImages("digits", reading=ReadingOptions(limit=30))
+    monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT", default)
+    for option, n in ((["--channels", "1"], 30), (["--size", "8"], 30), (["--limit", "20"], 20)):
+        options = ["--method", "optimal", "--n", "1", "--json", "run.json"]
+        assert run(["sample", *option, *options]) == 0
+        assert read_json("run.json")["store"]["n"] == n
 
 
 def test_recommended_is_the_default_and_reports_novelty(capsys):
