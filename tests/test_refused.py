@@ -176,6 +176,19 @@ def test_verify_detects_a_changed_file(fails):
     assert "pixels.bin does not match its checksum" in fails("info", "digits.store", "--verify")
 
 
+def test_a_usage_error_points_to_the_help_of_its_command(fails):
+    assert "(see golddiff sample --help)" in fails("sample", "--nonsense")
+    assert "(see golddiff oracle train --help)" in fails("oracle", "train", "--nonsense")
+    assert "(see golddiff --help)" in fails("nonsense")
+
+
+def test_a_group_without_a_command_prints_its_help_and_no_error(capsys):
+    assert run(["oracle"]) == 2
+    out, err = capsys.readouterr()
+    assert "Usage: golddiff oracle" in out + err
+    assert "golddiff: " not in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "value"),
     [
@@ -190,7 +203,9 @@ def test_verify_detects_a_changed_file(fails):
     ],
 )
 def test_an_extra_argument_is_suggested_as_data(fails, arguments, value):
-    assert f"); expected --data {value} (see golddiff --help)" in fails(*arguments)
+    line = fails(*arguments)
+    assert f"); expected --data {value} (see golddiff {arguments[0]} " in line
+    assert line.rstrip().endswith("--help)")
 
 
 @pytest.mark.parametrize(
