@@ -121,7 +121,7 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
         message = _usage(error, words)
         if not message:  # a group of commands without arguments; the help is printed
             return BAD_INPUT
-        called = error.ctx.command_path if getattr(error, "ctx", None) else program
+        called = getattr(getattr(error, "ctx", None), "command_path", program)
         return _fail(f"{message} (see {called} --help)", BAD_INPUT)
     if status == INTERRUPTED:
         return _fail("interrupted; no partial files were written", INTERRUPTED)

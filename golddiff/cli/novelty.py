@@ -130,10 +130,17 @@ def _read(
 
 def _without_grid(folder: Path) -> Path | list[Path]:
     """The pictures of a path, without the grid.png that ``golddiff sample --out FOLDER`` adds."""
+    from golddiff.sampling import own_texts
     from golddiff.sources.decode import EXTENSIONS
 
     grid = folder / "grid.png"
     if folder.suffix.lower() in EXTENSIONS and folder.is_file():
+        texts = own_texts(folder)
+        if texts and "image" not in texts:
+            raise ArgumentError(
+                f"pictures: {folder} is a grid of pictures, expected single ones; golddiff sample "
+                "writes them with --out folder/ or --out pictures.npz"
+            )
         return [folder]
     if not ((folder / "0000.png").is_file() and grid.is_file()):
         return folder
