@@ -147,7 +147,8 @@ class Samples:
             for i, image in enumerate(self.to_pil()):
                 save(name, image, target / f"{i:04d}.png", {**self.about, "image": str(i)})
             for path in target.glob("[0-9]*.png"):
-                if path.stem.isdecimal() and int(path.stem) >= len(self) and _saved_by_a_run(path):
+                number = int(path.stem) if path.stem.isdecimal() else -1
+                if number >= len(self) and own_texts(path).get("image") == str(number):
                     path.unlink()
 
     def _pictures(self) -> torch.Tensor:
@@ -336,17 +337,19 @@ def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]
     return values.detach().to("cpu", torch.float32)
 
 
-def _saved_by_a_run(path: Path) -> bool:
-    """Whether a picture's metadata shows that ``save`` wrote it under this number."""
+def own_texts(path: Path) -> dict[str, str]:
+    """The texts of a PNG file that :meth:`Samples.save` wrote; empty for any other file.
+
+    A picture of one image has its number as "image", a grid has not.
+    """
     from PIL import Image
 
     try:
         with Image.open(path) as picture:
-            texts = picture.info
+            texts: dict[str, str] = {str(name): str(text) for name, text in picture.info.items()}
     except Exception:  # the file may hold anything
-        return False
-    by_golddiff = str(texts.get("software")).startswith("golddiff ")
-    return by_golddiff and texts.get("image") == str(int(path.stem))
+        return {}
+    return texts if texts.get("software", "").startswith("golddiff ") else {}
 
 
 def _method(denoiser: Denoises) -> str:

@@ -36,6 +36,16 @@ def test_cached_stores_are_listed_deleted_and_rebuilt(folder, tmp_path, capsys):
     assert golddiff.load(images).n == 5
 
 
+def test_a_store_is_opened_itself_and_copied_only_for_an_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    golddiff.ImageStore.build(torch.zeros(5, 1, 8, 8), "x.store")
+    assert golddiff.load("x.store").path.resolve() == tmp_path / "x.store"
+    assert run(["sample", "--data", "x.store", "--method", "optimal", "--n", "1"]) == 0
+    assert entries() == []
+    assert golddiff.load("x.store", limit=3).n == 3
+    assert len(entries()) == 1
+
+
 @pytest.mark.parametrize("damage", [{"version": 0}, {"n": -1}])
 def test_a_damaged_store_is_listed_and_deleted(damage, capsys):
     store = golddiff.load(torch.zeros(5, 1, 8, 8))

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from PIL import Image
 
 import golddiff
 from golddiff.cli import run
-from golddiff.cli.options import TrainingImages
+from golddiff.cli.options import ReadingOptions, TrainingImages
+from golddiff.cli.sample_run import SampleJob, SampleRun
 from golddiff.estimators.registry import METHODS
 from golddiff.samplers import noise_levels
 from golddiff.system.pictures import to_pixels
@@ -101,6 +103,15 @@ def test_json_holds_settings_golden_subsets_and_seconds_of_the_run():
     assert seconds["per_image_and_step"] == pytest.approx(seconds["total"] / 12)
 
 
+def test_an_option_without_data_keeps_the_number_of_default_images(monkeypatch):
+    default = TrainingImages("digits", reading=ReadingOptions(limit=30))
+    monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT", default)
+    for option, n in ((["--channels", "1"], 30), (["--size", "8"], 30), (["--limit", "20"], 20)):
+        options = ["--method", "optimal", "--n", "1", "--json", "run.json"]
+        assert run(["sample", *option, *options]) == 0
+        assert read_json("run.json")["store"]["n"] == n
+
+
 def test_recommended_is_the_default_and_reports_novelty(capsys):
     assert (
         run(["sample", "--data", "digits", "--n", "2", "--steps", "3", "--json", "run.json"]) == 0
@@ -119,6 +130,12 @@ def test_copies_are_reported_with_advice(capsys):
         "3 of 3 outputs copy a training image: with 1,797 images and novelty 0 that is expected; "
         "try --novelty 0.7"
     ) in capsys.readouterr().out
+
+
+def test_copies_of_a_class_are_reported_with_the_number_of_its_images(photos, capsys):
+    options = ["--size", "8", "--labels", "cat", "--n", "2", "--steps", "3", "--novelty", "0"]
+    assert run(["sample", "--data", str(photos), *options]) == 0
+    assert "with 6 images and novelty 0 that is expected" in capsys.readouterr().out
 
 
 def test_indexing_large_pictures_gives_no_warning(monkeypatch, recwarn):
@@ -150,6 +167,26 @@ def test_novelty_reads_the_pictures_of_a_store(capsys):
     assert run(["index", "digits", "few.store", "--limit", "20"]) == 0
     assert run(["novelty", "few.store", "digits"]) == 0
     assert "20 of 20 pictures (100.0%) copy" in capsys.readouterr().out
+
+
+def test_a_grid_is_refused_by_novelty_and_its_single_pictures_are_read(capsys):
+    options = ["--method", "optimal", "--n", "2", "--steps", "1", "--limit", "20"]
+    for out in ("grid.png", "pictures"):
+        assert run(["sample", "--data", "digits", *options, "--out", out]) == 0
+    assert run(["novelty", "grid.png", "digits"]) == 2
+    assert "grid.png is a grid of pictures, expected single ones" in capsys.readouterr().err
+    for path in ("pictures", "pictures/0001.png"):
+        assert run(["novelty", path, "digits"]) == 0
+
+
+def test_outputs_that_are_alike_are_reported(make_store, smooth_images):
+    denoiser = golddiff.Optimal(make_store(smooth_images(5)))
+    samples = golddiff.sample(denoiser, 4, steps=2)
+    mean = samples.images.mean(dim=0)
+    alike = replace(samples, images=mean + 0.1 * (samples.images - mean))
+    for shown, n, said in ((alike, 4, True), (alike, 1, False), (samples, 4, False)):
+        lines = SampleRun(SampleJob(n=n), denoiser, None, None, shown, [0.0, 1.0, 2.0]).lines()
+        assert ("as much as the 5 training images do" in lines[-1]) == said
 
 
 def test_golden_subsets_in_json_are_null_for_a_method_without_them():

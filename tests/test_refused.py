@@ -131,7 +131,7 @@ def test_unwritable_output_paths_are_refused_before_sampling(fails, tmp_path, mo
         (["index", "digits", "out", "--cluster", "here"], "--cluster: got 'here', expected host"),
         (["index", "digits", "out", "--json", "file/x"], "cannot be written"),
         (["info", "/no/such"], "does not exist"),
-        (["novelty", "sizes", "digits.store", "--size", "8"], "--size: does not apply to a store"),
+        (["novelty", "sizes", "digits.store", "--size", "8"], "--size 8 does not apply to a store"),
         (["info", "."], "manifest.json, so it is not a complete store; golddiff index makes one"),
         (["index", "odd", "out"], "(--skip-bad leaves unreadable images out)"),
         (["index", "sizes", "out"], "say --size to scale"),
@@ -158,7 +158,7 @@ def test_unwritable_output_paths_are_refused_before_sampling(fails, tmp_path, mo
 def test_invalid_input_of_other_commands_is_named_in_one_line(fails, tmp_path, arguments, words):
     (tmp_path / "file").write_text("")
     (tmp_path / "digits.store").mkdir()
-    (tmp_path / "digits.store" / "manifest.json").write_text("{}")
+    (tmp_path / "digits.store" / "manifest.json").write_text('{"format": "golddiff-store"}')
     for name, sides in (("odd", (5, 5)), ("sizes", (5, 6))):
         (tmp_path / name).mkdir()
         for i, side in enumerate(sides):
@@ -176,6 +176,19 @@ def test_verify_detects_a_changed_file(fails):
     assert "pixels.bin does not match its checksum" in fails("info", "digits.store", "--verify")
 
 
+def test_a_usage_error_points_to_the_help_of_its_command(fails):
+    assert "(see golddiff sample --help)" in fails("sample", "--nonsense")
+    assert "(see golddiff oracle train --help)" in fails("oracle", "train", "--nonsense")
+    assert "(see golddiff --help)" in fails("nonsense")
+
+
+def test_a_group_without_a_command_prints_its_help_and_no_error(capsys):
+    assert run(["oracle"]) == 2
+    out, err = capsys.readouterr()
+    assert "Usage: golddiff oracle" in out + err
+    assert "golddiff: " not in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "value"),
     [
@@ -190,7 +203,9 @@ def test_verify_detects_a_changed_file(fails):
     ],
 )
 def test_an_extra_argument_is_suggested_as_data(fails, arguments, value):
-    assert f"); expected --data {value} (see golddiff --help)" in fails(*arguments)
+    line = fails(*arguments)
+    assert f"); expected --data {value} (see golddiff {arguments[0]} " in line
+    assert line.rstrip().endswith("--help)")
 
 
 @pytest.mark.parametrize(

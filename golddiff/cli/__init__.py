@@ -118,7 +118,11 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
         # Old versions of typer raise click's errors, new ones their own; both have this method.
         if not hasattr(error, "format_message"):
             raise
-        return _fail(f"{_usage(error, words)} (see {program} --help)", BAD_INPUT)
+        message = _usage(error, words)
+        if not message:  # a group of commands without arguments; the help is printed
+            return BAD_INPUT
+        called = getattr(getattr(error, "ctx", None), "command_path", program)
+        return _fail(f"{message} (see {called} --help)", BAD_INPUT)
     if status == INTERRUPTED:
         return _fail("interrupted; no partial files were written", INTERRUPTED)
     return status if isinstance(status, int) else 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,23 +62,35 @@ def make_index(denoiser: Denoiser) -> None:
             )
 
 
+@contextmanager
 def first_look(
     store: ImageStore, out: Path, n: int, seed: int, labels: Sequence[int] | None
-) -> None:
-    """Write a rough picture of n large images if the dial of a store is not measured yet."""
+) -> Iterator[None]:
+    """Show a rough picture of large images during the block, if the store's dial is not measured.
+
+    The picture is a file beside ``out``, deleted at the end, so an interrupt leaves ``out`` alone.
+    """
     from golddiff.estimators.dial import at_threshold, is_measured
     from golddiff.sampling import sample
 
-    if store.d < LARGE or len(store.shape) != 3 or store.n < 2 or is_measured(store):
+    rough = out.with_stem(f"{out.stem}-rough")
+    small = store.d < LARGE or len(store.shape) != 3 or store.n < 2
+    if small or is_measured(store) or rough.exists():
+        yield
         return
+    n = min(n, FIRST_LOOK_IMAGES)
     with counting("sampling a first look", n * FIRST_LOOK_STEPS) as on_step:
         run = sample(
             at_threshold(store, FIRST_LOOK_THRESHOLD, seed), n, FIRST_LOOK_STEPS, seed=seed,
             labels=None if labels is None else list(labels)[:n], trajectory=False, on_step=on_step,
         )  # fmt: skip
-    run.save(out, "out")
-    images = "1 rough image" if n == 1 else f"{n} rough images"
-    say(f"{out}: a first look, {images}; the final picture follows")
+    try:
+        run.save(rough, "out")
+        images = "1 rough image" if n == 1 else f"{n} rough images"
+        say(f"{rough}: a first look, {images}, until {out} is ready")
+        yield
+    finally:
+        rough.unlink(missing_ok=True)
 
 
 def take_steps(

@@ -58,11 +58,7 @@ def novelty(options: _NoveltyOptions) -> None:
     from golddiff.store.novelty import novelty as novelty_of
 
     pictures = resolve_source(options.pictures)  # raises for bad input before a store is built
-    is_store = (Path(options.store) / "manifest.json").is_file()
-    source = {"store" if is_store else "data": options.store}
-    training = TrainingImages(**source, reading=ReadingOptions(size=options.size))
-    training.check()
-    opened = training.open()
+    opened = TrainingImages(options.store, reading=ReadingOptions(size=options.size)).open()
     with waiting("reading pictures") as watch:
         images, names = _read(pictures, opened, watch)
     with waiting("finding the nearest training images") as watch:
@@ -134,10 +130,17 @@ def _read(
 
 def _without_grid(folder: Path) -> Path | list[Path]:
     """The pictures of a path, without the grid.png that ``golddiff sample --out FOLDER`` adds."""
+    from golddiff.sampling import own_texts
     from golddiff.sources.decode import EXTENSIONS
 
     grid = folder / "grid.png"
     if folder.suffix.lower() in EXTENSIONS and folder.is_file():
+        texts = own_texts(folder)
+        if texts and "image" not in texts:
+            raise ArgumentError(
+                f"pictures: {folder} is a grid of pictures, expected single ones; golddiff sample "
+                "writes them with --out folder/ or --out pictures.npz"
+            )
         return [folder]
     if not ((folder / "0000.png").is_file() and grid.is_file()):
         return folder

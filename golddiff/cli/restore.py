@@ -149,7 +149,7 @@ def _estimated_noise(opened: ImageStore, operator: LinearOperator, y: torch.Tens
     say(
         f"noise {noise:.2g}, estimated from the picture; give --noise if you know it"
         if noise
-        else f"no noise found; noise below {least:.2g} looks like texture (give --noise)"
+        else f"no noise found; less than {least:.2g} could not be told from texture (give --noise)"
     )
     return noise
 

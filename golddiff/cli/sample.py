@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 
+FEW = 50  # number of training images up to which outputs may be nearly the same
+ALIKE = 1 / 3  # standard deviation of such outputs, as a share of that of the training images
+
+
 @dataclass(frozen=True)
 class SampleJob:
     """The options of ``golddiff sample``."""
@@ -106,6 +110,23 @@ class SampleRun:
             f"{job.out}: {job.n:,} {noun} by {job.method}, {duration(seconds['total'])}, "
             f"{duration(seconds['per_image_and_step'])} per image and step",
             *(self._novelty_lines() if self.store.n > 1 else []),
+            *(self._alike_lines() if 1 < self.store.n <= FEW else []),
+        ]
+
+    def _alike_lines(self) -> list[str]:
+        """Advice if the outputs are nearly the same."""
+        job = self.job
+        if job.n == 1 or job.start is not None or job.cluster is not None:
+            return []
+        outputs, images = (
+            float(values.var(dim=0).mean().sqrt())
+            for values in (self.samples.images, self.store.images())
+        )
+        if outputs >= ALIKE * images:
+            return []
+        return [
+            f"the outputs are alike: they differ {outputs / images:.0%} as much as the "
+            f"{self.store.n} training images do; more training images help"
         ]
 
     def _novelty_lines(self) -> list[str]:
@@ -116,6 +137,8 @@ class SampleRun:
         copies = int(result.copies.sum())
         if not copies:
             return [result.about]
+        classes = [None] if self.labels is None else {*self.labels}
+        used = sum(self.store.count_of(label) for label in classes)
         dial = NOVELTY if job.settings.novelty is None else job.settings.novelty
         cause, advice = f"novelty {dial:g}", f"try --novelty {NOVELTY if dial < NOVELTY else 1:g}"
         if job.start is not None:
@@ -128,7 +151,7 @@ class SampleRun:
         return [
             result.about,
             f"{copies} of {job.n:,} {'outputs copy' if job.n > 1 else 'output copies'} a training "
-            f"image: with {self.store.n:,} images and {cause} that is expected; {advice}",
+            f"image: with {used:,} images and {cause} that is expected; {advice}",
         ]
 
     def figures(self) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.cluster import answers_per_shard, open_sharded, shard_bars
 from golddiff.cli.command import command
-from golddiff.cli.first_use import FIRST_LOOK_IMAGES, create_with_bars, first_look
+from golddiff.cli.first_use import create_with_bars, first_look
 from golddiff.cli.options import ReadingOptions, TrainingImages, check_outputs
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.sample import SampleJob, SampleRun, golden_subsets
@@ -68,16 +69,16 @@ def sample(options: SampleJob) -> None:
     check_room(job.n, store.shape, 0 if job.trajectory is None else job.steps)
     labels = parse_labels(job.labels, store, job.n)
     image = None if picture is None else fit_to_shape(picture, store.shape)
-    if job.method == "recommended" and job.start is None and job.out.suffix.lower() in PICTURES:
-        first_look(store, job.out, min(job.n, FIRST_LOOK_IMAGES), job.seed, labels)
-    denoiser = create_with_bars(job.method, store, job.settings, job.seed)
-    levels = noise_levels(job.steps, job.sampler, first)
-    subsets = golden_subsets(denoiser, levels, labels)
-    samples, ticks = _generate(job, denoiser, labels, levels, image)
-    run = SampleRun(job, denoiser, labels, subsets, samples, ticks)
-    if job.explain is not None:
-        _explain(run, job.explain)
-    _draw(run)
+    look = job.method == "recommended" and image is None and job.out.suffix.lower() in PICTURES
+    with first_look(store, job.out, job.n, job.seed, labels) if look else nullcontext():
+        denoiser = create_with_bars(job.method, store, job.settings, job.seed)
+        levels = noise_levels(job.steps, job.sampler, first)
+        subsets = golden_subsets(denoiser, levels, labels)
+        samples, ticks = _generate(job, denoiser, labels, levels, image)
+        run = SampleRun(job, denoiser, labels, subsets, samples, ticks)
+        if job.explain is not None:
+            _explain(run, job.explain)
+        _draw(run)
     if store.n > 1:
         with waiting("finding the nearest training images"):
             samples.novelty  # noqa: B018  computes and caches it
@@ -125,10 +126,9 @@ def _open(job: SampleJob) -> ImageStore:
     if job.cluster is not None:
         assert images.store is not None
         return open_sharded(images.store, job.cluster, job.allow_missing)
-    if images == TrainingImages():
-        images = DEFAULT
-    elif images.data is None and images.store is None:
-        images = replace(images, data=DEFAULT.data)
+    if images.data is None and images.store is None:
+        given = {name: value for name, value in vars(images.reading).items() if value is not None}
+        images = replace(images, data=DEFAULT.data, reading=replace(DEFAULT.reading, **given))
     return images.open(memory_needed(job.method, job.settings))
 
 

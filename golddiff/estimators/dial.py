@@ -20,7 +20,7 @@ from golddiff.estimators.shared import UnitMasks, advised_share, is_grey
 from golddiff.noise import Labels, Sigma
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore, StoreOrPath, opened
-from golddiff.store.novelty import Watch
+from golddiff.store.novelty import Watch, spacing
 from golddiff.store.novelty import novelty as novelty_of
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.arguments import as_number
@@ -139,6 +139,7 @@ def dial_with_bar(store: ImageStore, shown: bool = True) -> Dial:
 
 
 def _measure(store: ImageStore, watch: Watch) -> Dial:
+    spacing(store)  # raises at once for a single image
     # More pictures measure more precisely; large images take seconds each, so fewer are drawn.
     pictures, count = min(16, max(5, (1 << 15) // store.d)), len(THRESHOLDS)
     watch(0, count * STEPS)

@@ -98,6 +98,17 @@ def composed(*operators: Operator) -> Operator:
     return operator
 
 
+def _kept_part(image: Image.Image, height: int, width: int) -> str:
+    """The part of a picture that :func:`scale_and_crop` keeps, in words."""
+    pixel = min(image.width / width, image.height / height)  # side of a pixel of the result
+    across, down = round(pixel * width), round(pixel * height)
+    left, top = (image.width - across) // 2, (image.height - down) // 2
+    return (
+        f"the middle {across} x {down} of {image.width} x {image.height} pixels (x {left} to "
+        f"{left + across}, y {top} to {top + down})"
+    )
+
+
 def known_of(
     image: Image.Image,
     shape: tuple[int, ...],
@@ -118,7 +129,8 @@ def known_of(
         blur: standard deviation of the Gaussian blur to undo, in pixels of the restored picture.
 
     Raises:
-        ArgumentError: no loss is given that can be restored, or the picture is too small.
+        ArgumentError: no loss is given that can be restored, the picture is too small, or the
+            missing part covers all of the kept part or none.
     """
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise ArgumentError(f"data: holds {shape}, expected grey or colour pictures")
@@ -150,6 +162,11 @@ def known_of(
         hole = Image.fromarray((np.asarray(missing.convert("L")) > 0).astype(np.float32))
         missing_share = np.asarray(scale_and_crop(hole, height, width))
         is_known = torch.from_numpy(np.abs(missing_share) <= TRACE)
+        if is_known.all() or not is_known.any():
+            raise ArgumentError(
+                f"missing part: covers {'none' if is_known.all() else 'all'} of what is kept, "
+                f"{_kept_part(hole, height, width)}"
+            )
         lossy.append(kept(is_known))
         y = y[:, is_known]
     if not lossy:

@@ -7,13 +7,13 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import NAME, VERSION, Manifest
-from golddiff.system.errors import StoreError
+from golddiff.system.errors import ArgumentError, BusyError, StoreError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -33,7 +33,7 @@ _CLUSTER = re.compile(r"^cluster-[0-9a-f]{16}$")
 
 
 def load(source: Any, labels: Any = None, *, progress: bool = True, **options: Any) -> ImageStore:
-    """Open the cached store of a training set, building it on first use.
+    """Open the cached store of a training set, building it on first use; open a store as it is.
 
     Files are identified by name, size and modification time, Python objects by their contents.
 
@@ -47,7 +47,7 @@ def load(source: Any, labels: Any = None, *, progress: bool = True, **options: A
     Raises:
         ArgumentError: an option has a value that is not allowed or does not apply.
         SourceError: the source cannot be read.
-        StoreError: the cache is not writable.
+        StoreError: the cache is not writable, or ``source`` is a damaged store.
     """
     if isinstance(source, os.PathLike):
         source = os.path.abspath(os.path.expanduser(source))
@@ -64,14 +64,22 @@ def cached_store(
 ) -> ImageStore:
     """Open the cached store of a source, building it if it is missing or damaged.
 
+    A path that is a store, without options, is opened itself. A store that another process builds
+    is waited for.
+
     ``say`` receives lines that report which store is built or used. ``needed(n, d)`` is the memory
     in bytes for later work on n images of d values; it is checked before building.
     """
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
     from golddiff.store.needs import check_images
-    from golddiff.store.opening import open_source
+    from golddiff.store.opening import is_store, open_source
+    from golddiff.system.folders import wait_for_builder
 
+    if isinstance(source, str) and source and is_path(source) and _are_defaults(options):
+        folder = Path(source).expanduser()
+        if is_store(folder):
+            return ImageStore.open(folder)
     path = cache_folder() / cache_name(source, options)
     try:
         store = ImageStore.open(path)
@@ -87,10 +95,23 @@ def cached_store(
         n = getattr(opened, "total", opened.info.count or 1)
         check_images(n, opened.info.shape, needed, "the covariance and masks of")
     say(f"building a store of {_shown(source)} in {path}")
-    build(opened, path, overwrite=damaged, progress=progress)
+    try:
+        build(opened, path, overwrite=damaged, progress=progress)
+    except BusyError:
+        say("another process is building it; waiting")
+        wait_for_builder(path)
+        return cached_store(source, options, say=say, progress=progress, needed=needed)
+    except ArgumentError:
+        if not is_store(path):  # otherwise another process has built it meanwhile
+            raise
     for line in opened.skipped.lines():
         say(line)
     return ImageStore.open(path)
+
+
+def _are_defaults(options: SourceOptions) -> bool:
+    """Whether no option changes the images or labels of a store."""
+    return options.labels is None and replace(options, skip_bad=False) == SourceOptions()
 
 
 def cache_folder() -> Path:

@@ -10,6 +10,7 @@ from golddiff.system.memory import largest_side, require_memory
 # Peak number of (D, min(N, D)) float64 arrays, LAPACK's two included: 4.1 to 4.6 measured for N x D
 # from 400 x 60,000 to 5,000 x 3,072.
 _ARRAYS = 4.6
+SMALL = 64  # the side that an error advises for images too large
 
 
 def covariance_bytes(n: int, d: int) -> float:
@@ -30,7 +31,8 @@ def check_images(
     side = 0
     if len(shape) == 3:
         side = largest_side(lambda side: needed(n, shape[0] * side * side))
-    fits = f"images of at most {side} x {side} pixels, or fewer of them, would fit"
+    # The command line shows "size=" as "--size ".
+    fits = f"read them with size={min(SMALL, side)} (at most {side}), which scales and crops them"
     require_memory(
         needed(n, math.prod(shape)),
         f"{what} {n:,} images of {' x '.join(map(str, shape))} values",

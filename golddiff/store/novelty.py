@@ -107,7 +107,8 @@ def novelty(
 def spacing(store: ImageStore) -> float:
     """Mean distance from a training image to its nearest neighbour, > 0; saved with the store."""
     if store.n < 2:
-        raise ArgumentError("novelty: needs two training images or more to compare with, got one")
+        held = store.manifest.source
+        raise ArgumentError(f"training images: {held} holds one, expected two or more to compare")
     saved = store.artifacts.load(SPACING)
     if saved is None:
         rows = np.unique(np.linspace(0, store.n - 1, SPACING_SAMPLE).astype(np.int64))

@@ -83,7 +83,7 @@ class Factor:
         require_memory(
             np.dtype(dtype).itemsize * (entries + d * len(self.eigenvalues)),
             f"a matrix for images of {d:,} values",
-            "smaller images would fit (size=, --size)",
+            "smaller images would fit, such as size=64",
         )
         roots = np.sqrt(self.shrinkage(sigma))
         halves: NDArray[Any] = np.empty(self.eigenvectors.shape, dtype)

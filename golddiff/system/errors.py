@@ -36,6 +36,10 @@ class StoreError(GoldDiffError, ValueError):
     """A store on disk is missing, incomplete, damaged or of another format version."""
 
 
+class BusyError(StoreError):
+    """Another process builds the same folder at this moment."""
+
+
 class ClusterError(GoldDiffError, RuntimeError):
     """A cluster does not answer, or a shard of a store is lost for good."""
 

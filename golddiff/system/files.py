@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from golddiff.system.errors import (
     ArgumentError,
+    BusyError,
     GoldDiffError,
     SourceError,
     StoreError,
@@ -109,17 +110,18 @@ def _unwritable(name: str, path: Path, error: OSError) -> ArgumentError:
 
 
 @contextlib.contextmanager
-def locked(path: Path, message: str) -> Iterator[None]:
-    """Hold a lock file, created on entry and deleted on exit; StoreError(message) if it is taken.
+def locked(path: Path, message: str, wait: float = 0) -> Iterator[None]:
+    """Hold a lock file, created on entry and deleted on exit; BusyError(message) if it is taken.
 
-    The system releases the lock when the process ends, even by a crash; a lock file left behind
-    locks nothing. A symbolic link at ``path`` is not followed.
+    ``wait`` is the number of seconds to wait for it; -1: without end. The system releases the lock
+    when the process ends, even by a crash; a lock file left behind locks nothing. A symbolic link
+    at ``path`` is not followed.
     """
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=wait)
     except Timeout:
-        raise StoreError(message) from None
+        raise BusyError(message) from None
     try:
         yield
     finally:

@@ -25,7 +25,8 @@ def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
     next call removes what a killed process left. Error messages begin with ``name``.
 
     Raises:
-        StoreError: another process builds the folder (``busy``), or it cannot be written.
+        BusyError: another process builds the folder; the message is ``busy``.
+        StoreError: it cannot be written.
     """
     try:
         with _locked_folder(path, busy) as folder:
@@ -44,11 +45,21 @@ def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
         raise
 
 
+def wait_for_builder(path: Path) -> None:
+    """Wait while another process builds ``path`` in :func:`folder_in_place`."""
+    with locked(_lock_of(path), "", wait=-1):
+        pass
+
+
+def _lock_of(path: Path) -> Path:
+    return path.absolute().with_name(f".{path.name}.lock")
+
+
 @contextlib.contextmanager
 def _locked_folder(path: Path, busy: str) -> Iterator[Path]:
     parent = path.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
-    with locked(parent / f".{path.name}.lock", busy):
+    with locked(_lock_of(path), busy):
         for leftover in parent.glob(f".{glob.escape(path.name)}.building-*"):
             # A process was killed between the two renames of _put_in_place.
             if not leftover.is_symlink() and (leftover / "old").is_dir() and not path.exists():

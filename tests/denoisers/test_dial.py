@@ -76,6 +76,14 @@ def test_progress_increases_to_the_total(make_store, smooth_images):
     assert list(done) == sorted(done)
 
 
+def test_a_single_training_image_is_refused_before_measuring(
+    make_store, smooth_images, monkeypatch
+):
+    monkeypatch.setattr("golddiff.estimators.dial.steps", None)
+    with pytest.raises(ArgumentError, match="holds one, expected two or more"):
+        golddiff.recommended(make_store(smooth_images(1, (1, 8, 8))))
+
+
 def test_points_and_three_images_give_finite_samples(make_store, smooth_images):
     points = np.random.default_rng(0).standard_normal((40, 2)).astype(np.float32)
     for data in (make_store(points), make_store(smooth_images(3, (3, 16, 16)))):

@@ -1,13 +1,17 @@
-"""Concurrent use of a store: one process wins, the other gets an error; crashes do no harm."""
+"""Concurrent use of a store: one process wins, the other waits or fails; crashes are safe."""
 
 import os
+import queue
 import shutil
+import threading
 
 import numpy as np
 import pytest
 import torch
 
 from golddiff import Optimal, sample
+from golddiff.store.build import build
+from golddiff.store.cache import SourceOptions, cache_folder, cache_name, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.supports.index import Index
 from golddiff.system import folders
@@ -29,6 +33,35 @@ def test_concurrent_build_of_a_store_is_refused(tmp_path, pixels):
         ImageStore.build(pixels, tmp_path / "s")
     ImageStore.build(pixels, tmp_path / "s").verify()
     assert leftovers(tmp_path, "s") == []
+
+
+def test_a_cached_store_built_by_another_process_meanwhile_is_opened(tmp_path, pixels, monkeypatch):
+    def build_second(source, path, **options):
+        build(source, path, **options)
+        build(source, path, **options)
+
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path))
+    monkeypatch.setattr("golddiff.store.build.build", build_second)
+    assert cached_store(pixels, SourceOptions()).n == 60
+
+
+def test_a_cached_store_that_another_process_builds_is_waited_for(tmp_path, pixels, monkeypatch):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
+    path = cache_folder() / cache_name(pixels, SourceOptions())
+    path.parent.mkdir()
+    stores, lines = [], queue.Queue()
+    second = threading.Thread(
+        target=lambda: stores.append(cached_store(pixels, SourceOptions(), say=lines.put))
+    )
+    with locked(path.with_name(f".{path.name}.lock"), "held"):
+        second.start()
+        assert "building a store" in lines.get(timeout=30)
+        assert "another process" in lines.get(timeout=30)
+        ImageStore.build(pixels, tmp_path / "finished")
+        os.rename(tmp_path / "finished", path)
+    second.join(30)
+    assert stores[0].n == 60
+    assert "using the store" in lines.get(timeout=30)
 
 
 def test_store_comes_back_after_a_rebuild_killed_between_two_renames(tmp_path, pixels):

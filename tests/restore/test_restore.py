@@ -288,6 +288,15 @@ def test_missing_pixels_of_a_larger_picture_do_not_leak_into_known_ones():
     assert (y - (80 / 127.5 - 1)).abs().max() < 0.05
 
 
+@pytest.mark.parametrize(("box", "covers"), [((0, 0, 40, 40), "none"), ((40, 0, 260, 200), "all")])
+def test_a_hole_outside_the_central_square_is_refused_and_the_square_named(box, covers):
+    mask = Image.new("L", (300, 200))
+    mask.paste(255, box)
+    kept = r"middle 200 x 200 of 300 x 200 pixels \(x 50 to 250, y 0 to 200\)"
+    with pytest.raises(ArgumentError, match=f"missing part: covers {covers} of .* {kept}"):
+        operators.known_of(Image.new("L", (300, 200)), (1, 16, 16), missing=mask)
+
+
 def test_for_restoring_chooses_a_threshold_without_measuring(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
     assert for_restoring(store).mask_threshold == restoring.COLOUR_SMALL

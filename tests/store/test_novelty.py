@@ -84,7 +84,7 @@ def test_bad_images_are_refused(store, images, message):
 
 
 def test_a_store_of_one_image_is_refused(make_store):
-    with pytest.raises(ArgumentError, match="novelty: needs two training images"):
+    with pytest.raises(ArgumentError, match="holds one, expected two or more"):
         golddiff.novelty(torch.zeros(1, 2), make_store(np.zeros((1, 2), np.float32)))
 
 

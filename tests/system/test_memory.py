@@ -62,7 +62,9 @@ def test_the_largest_side_fits_and_the_next_does_not():
 def test_too_large_images_are_refused_before_reading(tmp_path, monkeypatch):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
     np.save(tmp_path / "a.npy", np.zeros((3, 20, 20, 3), np.uint8))
-    with pytest.raises(ArgumentError, match=r"3 x 5000 x 5000 values would .* at most \d+ x"):
+    with pytest.raises(
+        ArgumentError, match=r"3 x 5000 x 5000 values would .* with size=64 \(at most \d+\)"
+    ):
         cached_store(str(tmp_path / "a.npy"), SourceOptions(size=5000), needed=mask_bytes)
     assert not (tmp_path / "cache").exists()
     assert cached_store(str(tmp_path / "a.npy"), SourceOptions(), needed=mask_bytes).n == 3
@@ -85,9 +87,8 @@ def test_commands_refuse_stores_whose_masks_exceed_memory(large, command, tmp_pa
     assert run([command, *arguments[command]]) == 2
     error = capsys.readouterr().err
     assert "memory: the covariance and masks of pca for 3 images of 1 x 1000 x 1000" in error
-    assert (
-        "would take about 5.0 TB, and 8.0 GB is free; images of at most 199 x 199 pixels" in error
-    )
+    size = "--size 64" if command == "sample" else "size=64"
+    assert f"5.0 TB, and 8.0 GB is free; read them with {size} (at most 199)" in error
 
 
 @pytest.mark.usefixtures("small")
