@@ -56,8 +56,8 @@ def write_report(
             (b, *shape) to images (b, C, H, W) in [-1, 1].
 
     Returns:
-        The largest difference between an output and the weighted sum of its training images, in
-        units of x0.
+        The largest difference between an output and the one recomputed from its training images
+        and their weights, in units of x0.
 
     Raises:
         ArgumentError: samples without attribution, or of points; a path that cannot be written.
@@ -96,8 +96,8 @@ def write_report(
         "Where these images come from",
         f"{len(attributions)} outputs of {samples.about['method']}, golddiff {__version__}",
         passed,
-        f"Check: each output is the weighted sum of its training images. The largest difference in "
-        f"this run is {error:.2g}: <b>{'pass' if passed else 'FAIL'}</b> (tolerance "
+        f"Check: each output is recomputed from its training images and their weights. The largest "
+        f"difference in this run is {error:.2g}: <b>{'pass' if passed else 'FAIL'}</b> (tolerance "
         f"{TOLERANCE:g}).",
         body,
     )
