@@ -22,7 +22,6 @@ from golddiff.store.novelty import Novelty
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.pictures import data_uri, rendered
-from golddiff.system.units import shape_text
 
 if TYPE_CHECKING:
     from golddiff.sampling import Samples
@@ -140,10 +139,9 @@ def _in_range(attribution: Attribution) -> torch.Tensor:
 
 
 def _settings(samples: Samples, denoiser: Denoiser, others: Mapping[str, Any]) -> str:
-    store = denoiser.store
     levels = samples.sigmas
     lines = {
-        "training set": f"{store.manifest.source}: {store.n:,} images, {shape_text(store.shape)}",
+        "training set": samples.about["data"],
         "method": samples.about["method"],
         **dict(_flat(_description(denoiser))),
         "steps": f"{len(levels)}, noise {levels[0]:.3g} to {levels[-1]:.2g}",
