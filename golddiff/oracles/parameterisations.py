@@ -137,6 +137,14 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
         return Steps(ddpm_alphas())
     alphas = choice if isinstance(choice, torch.Tensor) else getattr(choice, "alphas_cumprod", None)
     if isinstance(alphas, torch.Tensor):
+        predicted: Any = getattr(getattr(choice, "config", None), "prediction_type", None)
+        named = isinstance(parameterisation, str) and predicted in PREDICTIONS
+        if named and BY_NAME.get(str(parameterisation)) is not PREDICTIONS[predicted]:
+            raise ArgumentError(
+                f"schedule: got a scheduler with prediction_type {predicted!r}, but "
+                f"parameterisation is {parameterisation!r}; give the other one, or the "
+                "scheduler's alphas_cumprod"
+            )
         return Steps(alphas)
     if isinstance(choice, str) and choice == "sigma":
         return lambda sigma: (torch.ones_like(sigma), sigma)
