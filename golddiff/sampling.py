@@ -146,7 +146,12 @@ class Samples:
             with atomic_write(name, target) as temporary:
                 np.savez_compressed(temporary, sigmas=np.array(self.sigmas), **arrays)  # type: ignore[arg-type]
         elif target.suffix and not target.is_dir():
-            check_writable(name, target, PICTURES)
+            if target.suffix.lower() not in PICTURES:
+                known = ", ".join((*PICTURES, ".npz"))
+                raise ArgumentError(
+                    f"{name}: got {path}, expected a name ending in {known}, or a folder"
+                )
+            check_writable(name, target)
             save(name, self.grid(), target, self.about)
         else:
             save(name, self.grid(), target / "grid.png", self.about)
@@ -372,7 +377,8 @@ def _saved_by_a_run(path: Path) -> bool:
 
 def _about(denoiser: Denoises) -> dict[str, str]:
     """A denoiser's method, such as 'GoldDiff(PCA)', settings and training images, without paths."""
-    base, kind, store = getattr(denoiser, "base", None), type(denoiser), denoiser.store
+    base, kind = getattr(denoiser, "base", None), type(denoiser)
+    store: Any = denoiser.store
     about = {"method": kind.__name__ if base is None else f"{kind.__name__}({type(base).__name__})"}
     if kind.__repr__ is not object.__repr__:  # which has an address instead of settings
         with suppress(Exception):  # the caller's class may not have the attributes of a repr

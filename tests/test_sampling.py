@@ -332,15 +332,6 @@ def test_pictures_say_what_made_them(make_store, smooth_images, tmp_path):
     assert guided.about["denoiser"] == "guided(PCA(store, mask_threshold=0.07), 2, 1.5)"
 
 
-def test_a_denoiser_that_cannot_be_shown_can_be_sampled(store):
-    class Own(Optimal):
-        def __init__(self, store, score=None):  # the name of a method, whose repr has the object's
-            super().__init__(store)
-
-    run = sample(Own(store), 1, steps=2)
-    assert "denoiser" not in run.about
-
-
 def test_saving_to_a_folder_replaces_the_images_of_an_earlier_run_only(store, tmp_path):
     sample(Optimal(store), 6, steps=2).save(tmp_path)
     (tmp_path / "0003.png").rename(tmp_path / "0009.png")  # a renamed copy
