@@ -2,6 +2,7 @@
 
 Every output of Optimal, PCA and Kamb is a weighted sum of training values. This module returns the
 weights, from which the output can be recomputed; for GoldDiff, those over the golden subset.
+``PCA(share="seamless")`` also sums differences of neighbours, with the same weights.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from golddiff.system.numbers import F32, F64, I64, check_count, is_whole
 from golddiff.system.pictures import png
 from golddiff.system.residency import parts
 
-IMAGES_AT_ONCE = 4096  # images whose values are in memory at once
+IMAGES_AT_ONCE = 1024  # images whose values are in memory at once
 SHOWN = 7  # training images shown beside the output in notebooks
 
 
@@ -47,7 +48,9 @@ class Attribution:
         image_weights: (k,) weights of ``images`` averaged over locations; they sum to 1.
         main: (H, W) heaviest image of each pixel, averaged over channels; (D,) for points.
         main_weights: weights of ``main``, same shape.
-        total: (D,) float64 sum of all weights times all values.
+        total: (D,) float64 output, recomputed from all weights and values.
+        joining: maps weighted sums of values and their differences to the output, for
+            ``PCA(share="seamless")``; None: the output is the weighted sum of the values.
     """
 
     store: Any = field(repr=False)
@@ -62,6 +65,7 @@ class Attribution:
     main: I64 = field(repr=False)
     main_weights: F64 = field(repr=False)
     total: F64 = field(repr=False)
+    joining: Any = field(default=None, repr=False)
 
     def top_images(self, count: int = 16) -> tuple[I64, F64]:
         """Rows and mean weights of the heaviest images of the whole output, heaviest first."""
@@ -88,15 +92,16 @@ class Attribution:
 
         ``mass`` is the sum before scaling; :meth:`top_error` is the error to the full output.
         """
-        copies = self.store.d // len(self.sources)
+        sums = self.store.d if self.joining is None else self.joining.sums
+        copies = sums // len(self.sources)
         rows, weights = np.tile(self.sources, (copies, 1)), np.tile(self.weights, (copies, 1))
-        columns = np.arange(self.store.d)[:, None]
+        columns = np.arange(sums)[:, None]
         if self.positions is not None:
             pixels = len(self.sources)
             columns = columns // pixels * pixels + np.tile(self.positions, (copies, 1))
-        values = _values(self.store, rows, columns)
+        values = _values(self.store, self.joining, rows, columns)
         explained = (weights * values).sum(axis=1) / weights.sum(axis=1)
-        return torch.from_numpy(explained).reshape(self.store.shape)
+        return torch.from_numpy(_joined(self.joining, explained)).reshape(self.store.shape)
 
     def top_error(self) -> float:
         """RMSE between :meth:`from_top` and the output, in units of x0."""
@@ -144,8 +149,6 @@ def attribute(
         image_weights.append(w.mean(axis=0))
         total += _summed(w, part.values)
         main = main.offered(_by_pixel(w, grid), part.rows)
-    if estimator.joining is not None:
-        total = estimator.joining.joined(total[None])[0]
     picture = store.shape[-2:]
     return Attribution(
         store,
@@ -159,7 +162,8 @@ def attribute(
         np.concatenate(image_weights),
         main.rows.reshape(picture),
         main.scores.reshape(picture),
-        total,
+        _joined(estimator.joining, total),
+        estimator.joining,
     )
 
 
@@ -228,14 +232,22 @@ def pixel_sources(
     )
 
 
-def _values(store: Any, rows: I64, columns: I64) -> F64:
-    """Values of images ``rows`` at outputs ``columns``, in units of x0; shaped like ``rows``."""
+def _joined(joining: Any, sums: F64) -> F64:
+    """The output (D,) of weighted sums (V,)."""
+    output: F64 = sums if joining is None else joining.joined(sums[None])[0]
+    return output
+
+
+def _values(store: Any, joining: Any, rows: I64, columns: I64) -> F64:
+    """Summands ``columns`` of images ``rows``, in units of x0; shaped like ``rows``."""
     distinct, index = np.unique(rows, return_inverse=True)
     index, columns = index.reshape(rows.shape), np.broadcast_to(columns, rows.shape)
     values = np.empty(rows.shape)
     for start, part in parts(distinct, IMAGES_AT_ONCE):
         mask = (index >= start) & (index < start + len(part))
-        values[mask] = store.values(part)[index[mask] - start, columns[mask]]
+        loaded = store.values(part)
+        summands = loaded if joining is None else joining.summands(loaded)
+        values[mask] = summands[index[mask] - start, columns[mask]]
     return values
 
 

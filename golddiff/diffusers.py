@@ -24,7 +24,7 @@ from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.oracles.diffusers_unet import SCHEDULE, vp_alphas
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
-from golddiff.system.arguments import as_dense_tensor
+from golddiff.system.arguments import as_dense_tensor, check_batch
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError, one_line
 from golddiff.system.files import atomic_write
 from golddiff.system.numbers import F64
@@ -37,13 +37,18 @@ PREDICTIONS = ("epsilon", "sample", "v_prediction")
 # schedules that start without noise.
 MIN_ALPHA, MAX_ALPHA = 2.0**-24, 1 - 1e-10
 
+# Settings of a schedule that every saved configuration has.
+BETAS = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule")
+
 # Keys of a saved configuration and the types of their values.
-_SAVED: dict[str, type] = {
+_SAVED: dict[str, Any] = {
     "denoiser": dict,
     "store": str,
     "prediction_type": str,
     "schedule": dict,
     "log_spaced": bool,
+    "in_channels": int,
+    "sample_size": int | list,
 }
 
 # Scheduler options that space noise levels in log sigma; the default spacing is in sigma.
@@ -148,8 +153,10 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             (B, C, H, W) with the dtype and device of ``sample``.
 
         Raises:
-            ArgumentError: a timestep outside the schedule; as in a call of the denoiser.
+            ArgumentError: a sample of another shape or without a float type; a timestep outside
+                the schedule; as in a call of the denoiser.
         """
+        check_batch("sample", sample, self.denoiser.store.shape, "store")
         levels = self.sigma(timestep)
         if levels.ndim == 1 and len(levels) not in (1, len(sample)):
             raise ArgumentError(f"timestep: got {len(levels)} of them for {len(sample)} samples")
@@ -198,8 +205,13 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
 
         Raises:
             ArgumentError: the denoiser has log weights, or is of a class that cannot be described;
-                the folder cannot be written.
+                the folder cannot be written; ``push_to_hub`` is given.
         """
+        if unused.get("push_to_hub"):
+            raise ArgumentError(
+                "push_to_hub: got True, expected none: only a configuration is saved, which needs "
+                "the store on this machine"
+            )
         if self.denoiser.priors:
             raise ArgumentError(
                 "denoiser: has log weights (given), which config.json cannot hold; save it without "
@@ -235,7 +247,8 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                 are ignored.
 
         Raises:
-            ArgumentError: the folder has no configuration of an ``AnalyticUNet``.
+            ArgumentError: the folder has no configuration of an ``AnalyticUNet``, or the store's
+                images have another shape.
             StoreError: the store is not at the configured path, or cannot be opened.
         """
         folder = Path(pretrained_model_name_or_path) / (given.get("subfolder") or "")
@@ -247,6 +260,9 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             for name, kind in _SAVED.items():
                 if not isinstance(saved[name], kind):
                     raise TypeError(f"{name} is a {type(saved[name]).__name__}")
+            for name in BETAS:
+                if name not in saved["schedule"]:
+                    raise KeyError(f"schedule without {name}")
             if not isinstance(store, ImageStore):
                 try:
                     store_path = folder / saved["store"] if store is None else Path(store)
@@ -255,6 +271,13 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                     raise StoreError(
                         f"{path}: {error}; give store= to say where it lies"
                     ) from error
+            size = saved["sample_size"]
+            shape = (saved["in_channels"], *(size if isinstance(size, list) else (size, size)))
+            if shape != store.shape:
+                raise ArgumentError(
+                    f"store: holds images of shape {store.shape}, expected {shape}, for which "
+                    f"{path} was saved"
+                )
             model = cls(
                 build(saved["denoiser"], store),
                 saved["prediction_type"],

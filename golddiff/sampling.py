@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +34,7 @@ from golddiff.system.files import PICTURES, atomic_write, check_writable
 from golddiff.system.memory import require_memory
 from golddiff.system.pictures import draw_grid, png, save, to_pixels
 from golddiff.system.progress import progress_bar
+from golddiff.system.units import shape_text
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 OnStep = Callable[[int], None]
 Start = tuple[torch.Tensor, float]
 
+SHORT = ("method", "sampler", "steps", "seed", "software")  # the parts of ``about`` in a repr
+MAX_REPR = 1000  # characters of a denoiser in ``about``; a torch module has pages
 STATES = 3  # tensors of all images in memory: noise, outputs per batch, concatenated outputs
 
 
@@ -61,7 +65,8 @@ class Samples:
             estimates it (``AdaptiveSchedule``); else None.
         share: smallest share of the training images available at any step; below 1 if shards of
             the store were missing.
-        about: method, sampler, steps, seed and version as text, which PNG files also carry.
+        about: method with settings, training images, sampler, steps, seed, labels, noise of the
+            start and version as text, which PNG files also carry.
         store: the training set, or another object that has the shape of the images.
     """
 
@@ -95,7 +100,8 @@ class Samples:
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.images.shape[1:]))
-        return f"<Samples: {len(self)} of {shape}, {', '.join(self.about.values())}>"
+        about = (self.about[name] for name in SHORT if name in self.about)
+        return f"<Samples: {len(self)} of {shape}, {', '.join(about)}>"
 
     def _repr_png_(self) -> bytes | None:
         return png(self.images) if self.images.ndim == 4 else None
@@ -140,12 +146,20 @@ class Samples:
             with atomic_write(name, target) as temporary:
                 np.savez_compressed(temporary, sigmas=np.array(self.sigmas), **arrays)  # type: ignore[arg-type]
         elif target.suffix and not target.is_dir():
-            check_writable(name, target, PICTURES)
+            if target.suffix.lower() not in PICTURES:
+                known = ", ".join((*PICTURES, ".npz"))
+                raise ArgumentError(
+                    f"{name}: got {path}, expected a name ending in {known}, or a folder"
+                )
+            check_writable(name, target)
             save(name, self.grid(), target, self.about)
         else:
             save(name, self.grid(), target / "grid.png", self.about)
+            labels = self.about.get("labels", "").split()
             for i, image in enumerate(self.to_pil()):
-                save(name, image, target / f"{i:04d}.png", {**self.about, "image": str(i)})
+                own = {"labels": labels[i]} if len(labels) == len(self) else {}
+                texts = {**self.about, **own, "image": str(i)}
+                save(name, image, target / f"{i:04d}.png", texts)
             for path in target.glob("[0-9]*.png"):
                 number = int(path.stem) if path.stem.isdecimal() else -1
                 if number >= len(self) and own_texts(path).get("image") == str(number):
@@ -229,12 +243,18 @@ def sample(
         if start is None
         else noised(_of_shape("start", start[0], (shape[1:], shape)), levels[0], noise, sampler)
     )
+    noise_given = x_init is not None or generator is not None
     about = {
-        "method": _method(denoiser), "sampler": sampler, "steps": f"{len(levels)} steps",
-        "seed": f"seed {seed}", "software": f"golddiff {__version__}",
-    }  # fmt: skip
-    if x_init is not None or generator is not None:
-        about["seed"] = "noise given"
+        **_about(denoiser),
+        "sampler": sampler,
+        "steps": f"{len(levels)} steps",
+        "seed": "noise given" if noise_given else f"seed {seed}",
+        "software": f"golddiff {__version__}",
+    }
+    if classes is not None:
+        about["labels"] = " ".join(map(str, classes.flatten().tolist()))
+    if start is not None:
+        about["start"] = f"images with noise {levels[0]:g}"
     estimating = not attribution and getattr(denoiser, "estimates", False)
     callers: list[Any] = []  # one per batch; they record errors or attribution
     outputs: list[list[torch.Tensor]] = []  # predicted x0, [batch][step]
@@ -352,8 +372,16 @@ def own_texts(path: Path) -> dict[str, str]:
     return texts if texts.get("software", "").startswith("golddiff ") else {}
 
 
-def _method(denoiser: Denoises) -> str:
-    """The name of the method with that of its base estimator, such as 'GoldDiff(PCA)'."""
-    base = getattr(denoiser, "base", None)
-    name = type(denoiser).__name__
-    return name if base is None else f"{name}({type(base).__name__})"
+def _about(denoiser: Denoises) -> dict[str, str]:
+    """A denoiser's method, such as 'GoldDiff(PCA)', settings and training images, without paths."""
+    base, kind = getattr(denoiser, "base", None), type(denoiser)
+    store: Any = denoiser.store
+    about = {"method": kind.__name__ if base is None else f"{kind.__name__}({type(base).__name__})"}
+    if kind.__repr__ is not object.__repr__:  # which has an address instead of settings
+        with suppress(Exception):  # the caller's class may not have the attributes of a repr
+            text = repr(denoiser).replace(repr(store), "store")
+            about["denoiser"] = " ".join(text[:MAX_REPR].split())
+    if hasattr(store, "manifest"):
+        images = "" if len(store.shape) == 1 else "images, "
+        about["data"] = f"{store.manifest.source}: {store.n:,} {images}{shape_text(store.shape)}"
+    return about

@@ -70,6 +70,20 @@ def test_estimators_and_create_accept_the_path_of_a_store(store):
         golddiff.create("golddif-pca", store)
 
 
+def test_a_denoiser_that_cannot_be_shown_can_be_sampled(store):
+    class Own(golddiff.Optimal):
+        def __init__(self, store, score=None):  # the name of a method, whose repr has the object's
+            super().__init__(store)
+
+    run = golddiff.sample(Own(store), 1, steps=2)
+    assert "denoiser" not in run.about
+
+
+def test_the_name_of_a_saved_run_may_also_be_a_folder(store, tmp_path):
+    with pytest.raises(ArgumentError, match=r"x\.npy, expected .*\.webp, \.npz, or a folder"):
+        golddiff.sample(golddiff.Optimal(store), 1, steps=2).save(tmp_path / "x.npy")
+
+
 def test_stores_attributions_and_runs_render_as_png_in_notebooks(store):
     attribution = golddiff.PCA(store).attribute(torch.zeros(1, 1, 8, 8), 0.5)[0]
     run = golddiff.sample(golddiff.Optimal(store), n=3, steps=1)

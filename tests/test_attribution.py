@@ -243,6 +243,14 @@ def test_top_error_is_the_rmse_of_the_top_sources_alone(colour, queries):
     assert (full.from_top() - full.reconstruct()).abs().max() < 1e-6
 
 
+def test_all_sources_give_the_output_of_seamless_masks(colour, queries):
+    x = queries(colour, 0.5, 1)
+    denoiser = PCA(colour, 0.1, share="seamless")
+    (full,) = denoiser.attribute(x, 0.5, top=500)
+    assert np.allclose(full.mass, 1)
+    assert (full.from_top() - denoiser(x, 0.5)[0]).abs().max() < 1e-5
+
+
 def test_top_images_have_the_largest_weights_over_the_whole_image(colour, queries):
     (attribution,) = PCA(colour).attribute(queries(colour, 2.0, 1), 2.0)
     rows, weights = attribution.top_images(5)

@@ -100,6 +100,7 @@ def test_json_holds_settings_golden_subsets_and_seconds_of_the_run():
         assert list(zip(subset["m"], subset["k"], strict=True)) == expected
     seconds = figures["seconds"]
     assert sum(seconds["per_step"]) == pytest.approx(seconds["total"])
+    assert figures["denoiser"].startswith("GoldDiff(PCA(store")
     assert seconds["per_image_and_step"] == pytest.approx(seconds["total"] / 12)
 
 
@@ -121,6 +122,7 @@ def test_recommended_is_the_default_and_reports_novelty(capsys):
     assert "novelty " in out
     figures = read_json("run.json")
     assert figures["method"] == "recommended"
+    assert figures["settings"] == {"novelty": 0.7}
     assert len(figures["novelty"]["each"]) == len(figures["novelty"]["nearest"]) == 2
 
 

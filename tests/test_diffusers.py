@@ -314,11 +314,30 @@ def test_invalid_arguments_are_named(store, denoiser, make_store, tmp_path):
         (lambda: AnalyticUNet(denoiser)(x, 1000), "timestep: got 1000, expected .* 0 to 999"),
         (lambda: AnalyticUNet(denoiser)(x, torch.tensor([1, 2, 3])), "3 of them for 2 samples"),
         (lambda: AnalyticUNet(denoiser)(x, 5, class_labels=9), "labels: got 9"),
+        (lambda: AnalyticUNet(denoiser)(x.byte(), 5), "sample: got torch.uint8, expected a floa"),
+        (lambda: AnalyticUNet(denoiser)(x[:, :1], 5), r"sample: got shape \(2, 1, 8, 8\)"),
+        (
+            lambda: AnalyticUNet(denoiser).save_pretrained(tmp_path / "hub", push_to_hub=True),
+            "push_to_hub: got True",
+        ),
         (lambda: AnalyticUNet.from_pretrained(tmp_path / "no"), "config.json does not exist"),
         (lambda: AnalyticUNet.from_pretrained(tmp_path), "is not the configuration of an Anal"),
     ]:
         with pytest.raises(ArgumentError, match=message):
             call()
+
+
+def test_a_model_is_not_opened_on_images_of_another_shape_or_without_its_betas(
+    denoiser, make_store, smooth_images, tmp_path
+):
+    AnalyticUNet(denoiser).save_pretrained(tmp_path)
+    for shape in ((3, 6, 8), (1, 8, 8)):
+        with pytest.raises(ArgumentError, match=r"store: holds .* expected \(3, 8, 8\)"):
+            AnalyticUNet.from_pretrained(tmp_path, store=make_store(smooth_images(20, shape)))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"schedule": {}}))
+    with pytest.raises(ArgumentError, match="schedule without num_train_timesteps"):
+        AnalyticUNet.from_pretrained(tmp_path)
 
 
 @pytest.fixture(scope="module")

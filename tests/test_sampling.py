@@ -314,6 +314,24 @@ def test_a_run_has_a_length_a_repr_a_grid_and_saves_its_images(store, tmp_path):
         assert np.array_equal(np.asarray(picture), np.asarray(run.to_pil()[1]))
 
 
+def test_pictures_say_what_made_them(make_store, smooth_images, tmp_path):
+    store = make_store(smooth_images(60, (1, 8, 8)), labels=[i % 3 for i in range(60)])
+    denoiser = GoldDiff(PCA(store, 0.07), PaperSchedule(10, 15))
+    start = (store.images([0])[0], 0.7)
+    sample(denoiser, 2, steps=2, labels=[2, 1], start=start).save(tmp_path)
+    with Image.open(tmp_path / "0001.png") as picture:
+        texts = picture.text
+    assert (texts["labels"], texts["start"]) == ("1", "images with noise 0.7")
+    assert texts["data"] == f"{store.manifest.source}: 60 images, 8 x 8 grey"
+    assert texts["denoiser"].startswith("GoldDiff(PCA(store, mask_threshold=0.07), ")
+    assert "PaperSchedule(k_min=10, k_max=15" in texts["denoiser"]
+    assert str(store.path) not in "".join(texts.values())
+    with Image.open(tmp_path / "grid.png") as picture:
+        assert picture.text["labels"] == "2 1"
+    guided = sample(golddiff.guided(PCA(store, 0.07), 2, 1.5), 1, steps=2)
+    assert guided.about["denoiser"] == "guided(PCA(store, mask_threshold=0.07), 2, 1.5)"
+
+
 def test_saving_to_a_folder_replaces_the_images_of_an_earlier_run_only(store, tmp_path):
     sample(Optimal(store), 6, steps=2).save(tmp_path)
     (tmp_path / "0003.png").rename(tmp_path / "0009.png")  # a renamed copy

@@ -90,6 +90,14 @@ class SampleRun:
         return self.denoiser.store
 
     @property
+    def settings(self) -> dict[str, object]:
+        """The method's settings, with the novelty also if it is the default."""
+        from golddiff.estimators.dial import NOVELTY
+
+        default = {"novelty": NOVELTY} if self.job.method == "recommended" else {}
+        return default | self.job.settings.given()
+
+    @property
     def seconds(self) -> dict[str, Any]:
         """Seconds in total, per image and step, and per step summed over batches."""
         steps = len(self.samples.sigmas)
@@ -139,15 +147,15 @@ class SampleRun:
             return [result.about]
         classes = [None] if self.labels is None else {*self.labels}
         used = sum(self.store.count_of(label) for label in classes)
-        dial = NOVELTY if job.settings.novelty is None else job.settings.novelty
-        cause, advice = f"novelty {dial:g}", f"try --novelty {NOVELTY if dial < NOVELTY else 1:g}"
+        dial: Any = self.settings.get("novelty")
         if job.start is not None:
             cause = f"strength {job.strength:g}"
             advice = "a higher --strength keeps less of the picture"
         elif job.method != "recommended":
             cause, advice = job.method, f"try --method recommended --novelty {NOVELTY:g}"
-        elif dial == 1:
-            advice = "more training images help"
+        else:
+            cause, more = f"novelty {dial:g}", NOVELTY if dial < NOVELTY else 1
+            advice = "more training images help" if dial == 1 else f"try --novelty {more:g}"
         return [
             result.about,
             f"{copies} of {job.n:,} {'outputs copy' if job.n > 1 else 'output copies'} a training "
@@ -160,7 +168,8 @@ class SampleRun:
         return {
             "golddiff": __version__,
             "method": job.method,
-            "settings": job.settings.given(),
+            "settings": self.settings,
+            "denoiser": samples.about.get("denoiser"),
             "store": {"description": describe(self.store), **summary(self.store)},
             "n": job.n,
             "steps": job.steps,

@@ -175,7 +175,7 @@ def _explain(run: SampleRun, path: Path) -> None:
     }
     with waiting("explaining the pictures"):
         error = write_report(run.samples, run.denoiser, path, settings=settings)
-    say(f"{path}: sources of every output; the weighted sums match within {error:.1g}")
+    say(f"{path}: sources of every output, which their weights reproduce within {error:.1g}")
 
 
 def _draw(run: SampleRun) -> None:

@@ -20,6 +20,9 @@ class Guided:
         self.store = denoiser.store
         self.batch = max(denoiser.batch, as_dense_tensor("labels", labels, "integers").numel())
 
+    def __repr__(self) -> str:
+        return f"guided({self.denoiser!r}, {self.labels!r}, {self.scale:g})"
+
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """The guided mean (B, *store.shape), differentiable if the denoiser is."""
         if labels is not None:

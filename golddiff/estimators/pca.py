@@ -155,7 +155,8 @@ class PCA(Estimator):
         if share == "seamless":
             if len(self.store.shape) != 3:
                 raise ArgumentError("share: 'seamless' needs images (C, H, W), not points")
-            self.joining, self.sums = Seamless(self.store.shape), 3 * self.store.d
+            self.joining = Seamless(self.store.shape)
+            self.sums = self.joining.sums
         self.weighting = weighting
         self.merges = weighting == "ss"
         self.batch_size = check_count("batch_size", batch_size)

@@ -75,6 +75,10 @@ class Restoring(Estimator):
         self._likelihood = likelihood
         self.joining, self.sums = base.joining, base.sums
 
+    def __repr__(self) -> str:
+        noise = f"noise={self.measured.noise:g}, softness={self.softness:g}"
+        return f"Restoring({self.base!r}, {self.schedule!r}, {noise})"
+
     def make_ready(self, sigma: float) -> tuple[Masks | UnitMasks, F32 | None]:
         """The masks of ``base`` and, for unit masks, the measured values' shares (m, U)."""
         masks, shares = self.base.ready(sigma), self.measured.operator.shares

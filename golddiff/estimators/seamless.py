@@ -12,6 +12,7 @@ images in this way). If all weight is on one image, then g = grad m and u = m.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,11 @@ class Seamless:
     """Combines means of values and differences (b, V) into images (b, D); V = 3 D."""
 
     shape: tuple[int, ...]  # (C, H, W) of an image
+
+    @property
+    def sums(self) -> int:
+        """V, the number of means."""
+        return 3 * math.prod(self.shape)
 
     def summands(self, values: NDArray[Any]) -> NDArray[Any]:
         """Images (k, D) with their differences down and right, 0 at the last pixel, (k, V)."""

@@ -16,7 +16,7 @@ from golddiff.oracles.parameterisations import (
     find_parameterisation,
     find_schedule,
 )
-from golddiff.system.arguments import check_batch, check_positive, classes_of, levels_of
+from golddiff.system.arguments import SHOWN, check_batch, check_positive, classes_of, levels_of
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 from golddiff.system.numbers import check_count
 
@@ -62,7 +62,8 @@ class Oracle:
         network, shape, num_classes, kind, sigma_min, sigma_max, device, batch_size: as given.
 
     Raises:
-        ArgumentError: an argument is outside its range, or the device is not available.
+        ArgumentError: an argument is outside its range, the scheduler contradicts the
+            parameterisation, or the device is not available.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Oracle:
         if isinstance(module, nn.Module):
             module = module.to(self.device).eval()
         self.network: Any = module
-        self.shape = None if shape is None else tuple(shape)
+        self.shape = None if shape is None else _checked_shape(shape)
         self.is_pixels = is_pixels
         self.num_classes, self.no_class, self.kind = num_classes, no_class, kind
 
@@ -205,6 +206,12 @@ class Oracle:
         classes = f", {self.num_classes} classes" if self.conditional else ""
         shape = "any shape" if self.shape is None else " x ".join(map(str, self.shape))
         return f"Oracle({self.kind}: {shape}{classes})"
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, Sequence) or isinstance(shape, str) or not shape:
+        raise ArgumentError(f"shape: got {shape!r:.{SHOWN}}, expected whole numbers (C, H, W)")
+    return tuple(check_count("shape", side) for side in shape)
 
 
 def check_device(device: str | torch.device) -> str:

@@ -137,6 +137,14 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
         return Steps(ddpm_alphas())
     alphas = choice if isinstance(choice, torch.Tensor) else getattr(choice, "alphas_cumprod", None)
     if isinstance(alphas, torch.Tensor):
+        predicted: Any = getattr(getattr(choice, "config", None), "prediction_type", None)
+        # "epsilon" is diffusers' default, so only "v_prediction" is surely meant.
+        if predicted == V and parameterisation in ("eps", EPSILON, "x0", "sample"):
+            raise ArgumentError(
+                "schedule: got a scheduler with prediction_type 'v_prediction', but "
+                f"parameterisation is {parameterisation!r}; expected 'v', or the scheduler's "
+                "alphas_cumprod"
+            )
         return Steps(alphas)
     if isinstance(choice, str) and choice == "sigma":
         return lambda sigma: (torch.ones_like(sigma), sigma)

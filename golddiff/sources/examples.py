@@ -280,7 +280,10 @@ def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
     try:
         count = len(examples.dataset if in_batches else examples)
     except (TypeError, AttributeError, NotImplementedError):
-        raise ArgumentError(f"source is a {kind} without a length; give one with len()") from None
+        raise ArgumentError(
+            f"source is a {kind} without a length; give a list of its images, such as "
+            "[row['image'] for row in dataset.take(1000)]"
+        ) from None
     if count == 0:
         raise SourceError(f"source is a {kind} without examples")
 

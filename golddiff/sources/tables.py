@@ -219,10 +219,14 @@ def _image_column(schema: Any, options: SourceOptions, description: str) -> str:
         schema, options.column, _IMAGE_COLUMNS, _holds_images, "images", description
     )
     if name is None:
-        raise SourceError(
-            f"{description} has no column of images named image or img; name it with column=; "
-            f"{_list_columns(schema)}"
+        named = [column for column in _IMAGE_COLUMNS if column in schema.names]
+        problem = (
+            f"has a column {named[0]!r} without encoded images (such as PNG or JPEG); give arrays "
+            "as a NumPy array or tensor"
+            if named
+            else "has no column of images named image or img; name it with column="
         )
+        raise SourceError(f"{description} {problem}; {_list_columns(schema)}")
     return name
 
 

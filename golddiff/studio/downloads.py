@@ -13,6 +13,7 @@ from PIL import Image
 
 from golddiff import __version__
 from golddiff.attribution import PixelSources
+from golddiff.estimators.describe import describe
 from golddiff.estimators.registry import SHOWN
 from golddiff.figures.trajectory import Row, draw_trajectory
 from golddiff.studio.grid import draw_grid
@@ -41,9 +42,11 @@ def draw_run(run: Run, selected: Selection) -> Image.Image:
         Row(SHOWN[method].title, torch.stack([state.x0[0] for state in states[:count]]))
         for method, states in run.states.items()
     ]
-    budgets = run.budgets()
+    budgets, title = run.budgets(selected.method), "first image"
     sizes = [f"{k:,}" for _, k in budgets] if budgets else None
-    steps = rendered(draw_trajectory(rows, run.sigmas[:count], sizes, "first image"))
+    if budgets:
+        title += f", with the golden subset of {SHOWN[selected.method].title}"
+    steps = rendered(draw_trajectory(rows, run.sigmas[:count], sizes, title))
     picture = Image.new("RGB", (max(grid.width, steps.width), grid.height + steps.height), "white")
     picture.paste(grid, (0, 0))
     picture.paste(steps, (0, grid.height))
@@ -55,7 +58,6 @@ def describe_run(
 ) -> dict[str, Any]:
     """The settings and results of a run for JSON, enough to reproduce it."""
     s, store = run.settings, run.opened.store
-    budgets = run.budgets()
     return {
         "golddiff": __version__,
         "store": {
@@ -63,13 +65,18 @@ def describe_run(
             "shape": list(store.shape),
         },
         "methods": list(s.methods),
-        "schedule": s.variant,
         **{name: getattr(s, name)
            for name in ("novelty", "sampler", "steps", "seed", "n", "label")},
         "steps_done": run.steps_done,
         "start_sigma": s.start,
         "sigmas": run.sigmas,
-        "golden_subsets": budgets and {"m": [m for m, _ in budgets], "k": [k for _, k in budgets]},
+        "golden_subsets": {
+            method: {
+                **describe(denoiser)["schedule"],
+                "m": [m for m, _ in budgets], "k": [k for _, k in budgets],
+            }
+            for method, denoiser in run.denoisers.items() if (budgets := run.budgets(method))
+        },
         "seconds_per_step": run.seconds,
         "pixel": {
             **asdict(selected), "step": step, "sigma": run.sigmas[step],

@@ -68,8 +68,10 @@ def _with_sources(run: Run) -> list[str]:
 
 def sources_html(run: Run, selected: Selection, step: int, sources: PixelSources) -> str:
     """The sources as HTML: thumbnails with their weights and classes."""
-    store = run.opened.store
-    value = ", ".join(f"{v:+.2f}" for v in sources.value)
+    store, state = run.opened.store, run.state(selected.method, step)
+    assert state is not None
+    pixel = state.x0[selected.image, :, selected.y, selected.x]
+    value = ", ".join(f"{v:+.2f}" for v in pixel.tolist())
     shown = max(1, int((sources.source_weights >= MIN_SHARE).sum()))
     mass = float(sources.source_weights[:shown].sum())
     # Kamb weighs patches, which may come from other positions than the pixel's.
@@ -77,7 +79,7 @@ def sources_html(run: Run, selected: Selection, step: int, sources: PixelSources
     head = (
         f"<b>{html.escape(SHOWN[selected.method].title)}</b>, image {selected.image + 1}, "
         f"row {selected.y}, column {selected.x}, noise σ = {level(run.sigmas[step])}: "
-        f"value <b>{value}</b>, a weighted sum over {len(sources.images):,} training images; "
+        f"value <b>{value}</b>, from {len(sources.images):,} training images; "
         f"effectively <b>{sources.effective:,.1f}</b> of them. "
         f"The heaviest {kind} ({percent(mass)} of the weight):"
     )
@@ -98,7 +100,7 @@ def draw_plots(
     run: Run, step: int, selected: Selection, sources: PixelSources | None, by_method: Curves
 ) -> Figure | None:
     """Plots of weights, effective sizes and golden subset sizes; None if the run has none."""
-    sigma, budgets = run.sigmas[step], run.budgets()
+    sigma, budgets = run.sigmas[step], run.budgets(selected.method)
     panels = []
     if sources is not None:
         weights = np.sort(sources.weights[sources.weights > 0])[::-1].tolist()
@@ -124,6 +126,6 @@ def draw_plots(
             Series("$m_t$ screened", run.sigmas, m),
             Series("$k_t$ weighed", run.sigmas, k),
         ]
-        title = f"golden subset, schedule “{run.settings.variant}”"
+        title = f"golden subset of {SHOWN[selected.method].title}"
         panels.append(Panel(title, NOISE, "images", lines, "log", "log", True, mark=sigma))
     return draw_panels(panels) if panels else None

@@ -103,13 +103,13 @@ class Run:
         done = self.states[method][: step + 1]
         return done[-1] if done else None
 
-    def budgets(self) -> list[tuple[int, int]] | None:
-        """(m, k) of the golden subsets at each step; None if no method uses them."""
-        for denoiser in self.denoisers.values():
-            if isinstance(denoiser, GoldDiff):
-                count = len(self.opened.store.rows_of(self.settings.label))
-                return [denoiser.schedule.budgets(sigma, count) for sigma in self.sigmas]
-        return None
+    def budgets(self, method: str) -> list[tuple[int, int]] | None:
+        """(m, k) of the method's golden subset at each step; None if it has none."""
+        denoiser = self.denoisers[method]
+        if not isinstance(denoiser, GoldDiff):
+            return None
+        count = len(self.opened.store.rows_of(self.settings.label))
+        return [denoiser.schedule.budgets(sigma, count) for sigma in self.sigmas]
 
 
 def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -> Run:

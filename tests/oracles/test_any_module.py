@@ -9,16 +9,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from diffusers import DDIMScheduler
 from torch import nn
 
 import golddiff
 from golddiff.oracles.parameterisations import ddpm_alphas
 from golddiff.system.errors import ArgumentError, CheckpointError
-from tests.ddim_for_tests import ddim_scheduler
 
 POINTS = torch.randn(5, 1, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LEVELS = [0.02, 0.5, 3.0, 40.0]
 ALPHAS = ddpm_alphas()
+V_SCHEDULER = DDIMScheduler(prediction_type="v_prediction")
 
 
 def mean(x, sigma, points=POINTS):
@@ -115,7 +116,7 @@ def test_sigma_schedule_passes_x_and_sigma_unchanged():
 
 @pytest.mark.parametrize("form", ["alphas", "scheduler", "function"])
 def test_schedule_may_be_alphas_a_scheduler_or_a_function(form):
-    scheduler = ddim_scheduler(10, clip=False)
+    scheduler = DDIMScheduler()
     timesteps = []
 
     def network(x, t):
@@ -142,9 +143,9 @@ def test_diffusers_network_needs_no_wrapper():
         block_out_channels=(8,), down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",),
         num_class_embeds=3, add_attention=False,
     )  # fmt: skip
-    D = golddiff.Oracle(unet, "eps", ddim_scheduler(10, clip=True), shape=(1, 8, 8), num_classes=3)
+    D = golddiff.Oracle(unet, "eps", DDIMScheduler(), shape=(1, 8, 8), num_classes=3)
     x = torch.randn(2, 1, 8, 8)
-    alpha = ddim_scheduler(10, clip=True).alphas_cumprod[500].double()
+    alpha = DDIMScheduler().alphas_cumprod[500].double()
     sigma = float((1 / alpha - 1).sqrt())
     with torch.no_grad():
         eps = unet(x * alpha.sqrt().float(), 500, torch.tensor([2, 0])).sample[:, :1]
@@ -161,6 +162,14 @@ def test_diffusers_network_needs_no_wrapper():
         ({"schedule": 5}, "schedule: got 5"),
         ({"schedule": torch.ones(10)}, "schedule: expected cumulative alphas"),
         ({"schedule": torch.linspace(0.9, -0.1, 9)}, "schedule: expected cumulative alphas"),
+        (
+            {"schedule": V_SCHEDULER},
+            "prediction_type 'v_prediction', but parameterisation is 'eps'",
+        ),
+        ({"schedule": V_SCHEDULER, "parameterisation": "x0"}, "but parameterisation is 'x0'"),
+        ({"shape": golddiff.Oracle}, "shape: got <class .*, expected whole numbers"),
+        ({"shape": "abc"}, "shape: got 'abc', expected whole numbers"),
+        ({"shape": (1, 8.5, 8)}, "shape: got 8.5"),
         ({"scale": 0.0}, "scale: got 0.0"),
         ({"scale": math.nan}, "scale: got nan"),
         ({"scale": True}, "scale: got True"),
@@ -173,6 +182,11 @@ def test_diffusers_network_needs_no_wrapper():
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ArgumentError, match=message):
         golddiff.Oracle(**{"module": nn.Identity()} | arguments)
+
+
+@pytest.mark.parametrize("name", ["v", "v_prediction", lambda x, sigma, output: output])
+def test_a_scheduler_of_the_same_prediction_and_a_function_of_ones_own_are_accepted(name):
+    assert golddiff.Oracle(nn.Identity(), name, V_SCHEDULER).sigma_max > 100
 
 
 def test_numpy_scalars_are_accepted():

@@ -35,7 +35,7 @@ def test_levels_between_steps_interpolate_in_log_sigma(t):
 
 
 def test_zero_snr_level_is_dropped_and_bad_alphas_are_refused():
-    scheduler = DDPMScheduler(rescale_betas_zero_snr=True)
+    scheduler = DDPMScheduler(rescale_betas_zero_snr=True, prediction_type="v_prediction")
     assert scheduler.alphas_cumprod[-1] == 0
     schedule = Oracle(lambda x_t, t: torch.zeros_like(x_t), "v", scheduler).schedule
     last = float(scheduler.alphas_cumprod[-2])

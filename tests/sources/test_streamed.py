@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import golddiff
 from golddiff.sources import open_source
@@ -15,6 +15,11 @@ from .make import first, pixels, png, read
 
 ARRAYS = [pixels(i) for i in range(70)]
 IMAGES = np.stack([first(array) for array in ARRAYS])
+
+
+class Streamed(IterableDataset):
+    def __iter__(self):
+        return iter(IMAGES)
 
 
 class Pictures(Dataset):
@@ -101,6 +106,7 @@ def test_unreadable_files_are_named_or_skipped(tmp_path):
     ("source", "error", "message"),
     [
         ([], SourceError, "without examples"),
+        (Streamed(), ArgumentError, r"give a list of its images.*dataset\.take\(1000\)"),
         ([3], ArgumentError, "whose example 0 is a int"),
         (DataLoader([{"image": ARRAYS[0]}]), ArgumentError, "whose batches are a dict"),
         ([ARRAYS[0], ARRAYS[1][:4]], SourceError, "example 1 is"),

@@ -111,6 +111,12 @@ def test_a_table_without_images_lists_its_columns(tmp_path):
         open_source(tmp_path / "a.parquet")
 
 
+def test_a_column_of_arrays_is_said_to_hold_no_encoded_images(tmp_path):
+    pq.write_table(pa.table({"image": [[[0, 1], [2, 3]]]}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"a column 'image' without encoded images.*list<"):
+        open_source(tmp_path / "a.parquet")
+
+
 def test_text_labels_become_sorted_classes(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", PNGS[:3], ["dog", "cat", "dog"])
     source = open_source(path)

@@ -86,6 +86,22 @@ def test_sources_belong_to_the_displayed_step(library):
         assert "effectively" in sources_html(run, chosen, step, shown)
 
 
+def test_the_value_shown_is_the_pixels_also_where_seams_are_joined(make_store):
+    coarse = torch.rand(60, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    blocks = make_store((coarse.repeat_interleave(4, 2).repeat_interleave(4, 3) * 255).byte())
+    run = finished(Library({"grey": lambda: blocks}), ("recommended",), novelty=1, steps=10)
+    chosen, differs = Selection("recommended", 0, 2, 3), False
+    for step in range(10):
+        sources, state = sources_at(run, chosen, step), run.states["recommended"][step]
+        shown, summed = (
+            ", ".join(f"{value:+.2f}" for value in values.tolist())
+            for values in (state.x0[0, :, 2, 3], sources.value)
+        )
+        assert f"value <b>{shown}</b>" in sources_html(run, chosen, step, sources)
+        differs |= shown != summed
+    assert differs
+
+
 def test_class_names_are_escaped_in_html(library, make_store, smooth_images):
     evil = make_store(smooth_images(6, (1, 4, 4)), labels=[0] * 6)
     evil.class_names = ["<script>alert(1)</script>"]
@@ -116,22 +132,25 @@ def test_curves_of_a_stopped_run_cover_the_steps_of_all_methods(library):
 
 
 def test_downloads_hold_a_picture_and_the_settings_of_the_run(library, tmp_path):
-    run = finished(library, ("optimal", "golddiff-pca"), steps=3, seed=8, label=2)
-    chosen = Selection("optimal", 0, 1, 1)
+    run = finished(library, ("recommended", "golddiff-pca"), steps=3, seed=8, label=2)
+    chosen = Selection("golddiff-pca", 0, 1, 1)
     sources, points_of = sources_at(run, chosen, 1), curves(run, chosen, 60)
     picture, figures = write_downloads(run, 1, chosen, sources, points_of, tmp_path)
     with Image.open(picture) as image:
         assert image.format == "PNG"
     contents = json.loads(figures.read_text())
     assert (contents["seed"], contents["label"], contents["steps"]) == (8, 2, 3)
-    assert contents["golden_subsets"]["k"] == [k for _, k in run.budgets()]
+    for method, variant in (("recommended", "text"), ("golddiff-pca", "released")):
+        subset = contents["golden_subsets"][method]
+        expected = [create(method, run.opened.store).schedule.budgets(s, 20) for s in run.sigmas]
+        assert list(zip(subset["m"], subset["k"], strict=True)) == expected
+        assert subset["variant"] == variant
     assert contents["pixel"]["sources"][0]["image"] == int(sources.sources[0])
     titles = [axes.get_title() for axes in draw_plots(run, 1, chosen, sources, points_of).axes]
     assert f"effectively {sources.effective:,.1f} images" in titles[0]
-    assert [title.split(",")[0] for title in titles[1:]] == [
-        "effective number of images",
-        "golden subset",
-    ]
+    assert titles[1:] == ["effective number of images", "golden subset of GoldDiff (PCA)"]
+    k = draw_plots(run, 1, chosen, sources, points_of).axes[2].lines[2].get_ydata()
+    assert list(k) == contents["golden_subsets"]["golddiff-pca"]["k"]
 
 
 def test_a_method_without_sources_or_subset_has_no_plots(library):

@@ -1,3 +1,4 @@
+import signal
 import socket
 import subprocess
 import sys
@@ -51,11 +52,12 @@ server._warm_up = lambda library, ended: [torch.rand(10**6).sort() for _ in iter
 """
 
 
-def test_a_busy_studio_stops_without_errors(tmp_path):
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_busy_studio_stops_without_errors_when_told_to_or_its_terminal_closes(tmp_path, name):
     pytest.importorskip("gradio")
     running = Studio(tmp_path, "--data", "digits", first=_BUSY)
     with urllib.request.urlopen(f"{running.url}gradio_api/heartbeat/page"):  # an open page
-        running.process.terminate()
+        running.process.send_signal(getattr(signal, name))
         assert running.process.wait(60) == 0
     assert "ERROR" not in running.output.read_text()
     assert running.output.read_text().splitlines()[-1] == "stopped"

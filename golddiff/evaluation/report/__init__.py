@@ -22,7 +22,6 @@ from golddiff.store.novelty import Novelty
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.pictures import data_uri, rendered
-from golddiff.system.units import shape_text
 
 if TYPE_CHECKING:
     from golddiff.sampling import Samples
@@ -56,8 +55,8 @@ def write_report(
             (b, *shape) to images (b, C, H, W) in [-1, 1].
 
     Returns:
-        The largest difference between an output and the weighted sum of its training images, in
-        units of x0.
+        The largest difference between an output and the one recomputed from its training images
+        and their weights, in units of x0.
 
     Raises:
         ArgumentError: samples without attribution, or of points; a path that cannot be written.
@@ -96,8 +95,8 @@ def write_report(
         "Where these images come from",
         f"{len(attributions)} outputs of {samples.about['method']}, golddiff {__version__}",
         passed,
-        f"Check: each output is the weighted sum of its training images. The largest difference in "
-        f"this run is {error:.2g}: <b>{'pass' if passed else 'FAIL'}</b> (tolerance "
+        f"Check: each output is recomputed from its training images and their weights. The largest "
+        f"difference in this run is {error:.2g}: <b>{'pass' if passed else 'FAIL'}</b> (tolerance "
         f"{TOLERANCE:g}).",
         body,
     )
@@ -140,10 +139,9 @@ def _in_range(attribution: Attribution) -> torch.Tensor:
 
 
 def _settings(samples: Samples, denoiser: Denoiser, others: Mapping[str, Any]) -> str:
-    store = denoiser.store
     levels = samples.sigmas
     lines = {
-        "training set": f"{store.manifest.source}: {store.n:,} images, {shape_text(store.shape)}",
+        "training set": samples.about["data"],
         "method": samples.about["method"],
         **dict(_flat(_description(denoiser))),
         "steps": f"{len(levels)}, noise {levels[0]:.3g} to {levels[-1]:.2g}",
