@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from golddiff.noise import Labels
+from golddiff.store.queries import MIN_SIGMA
 from golddiff.system.errors import ArgumentError
 
 try:
@@ -54,11 +55,13 @@ class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
 
         Args:
             x: noisy images in deepinv's range.
-            sigma: noise level in deepinv's range: a number, or one per image in any shape.
+            sigma: noise level in deepinv's range: a number, or one per image in any shape. Some
+                samplers end at 0, which counts as 1e-15.
             *args: ignored; deepinv passes them to some models.
             **kwargs: ignored.
         """
         level = torch.as_tensor(sigma, device=x.device).to(torch.float64).reshape(-1)
+        level = torch.where(level == 0, MIN_SIGMA, level)
         level = level if level.numel() > 1 else level.reshape(())
         x0: torch.Tensor = (self.denoiser(2 * x - 1, 2 * level, self.labels) + 1) / 2
         return x0.to(x.dtype)

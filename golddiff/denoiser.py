@@ -15,7 +15,7 @@ import torch
 from golddiff.kernels.terms import Terms
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
-from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
+from golddiff.store.closed_form import ONLY_FOR_GRADIENTS, Exact, ExactPosterior, with_gradient
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import StoreOrPath, opened
@@ -115,11 +115,11 @@ class Denoiser(ABC):
         """
         return self.given(log_likelihood(self.store, operator, y, noise))
 
-    def _check_weighs(self, name: str) -> None:
+    def _check_weighs(self, name: str, more: str = "") -> None:
         if not self.weighs_images:
             raise ArgumentError(
                 f"{name}: {type(self).__name__} does not weigh training images; expected a method "
-                "that does, such as Optimal, PCA, Kamb or GoldDiff"
+                f"that does, such as Optimal, PCA, Kamb or GoldDiff{more}"
             )
 
     def posterior(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> ExactPosterior:
@@ -156,7 +156,7 @@ class Denoiser(ABC):
         Raises:
             ArgumentError: the output is not a posterior mean under a single prior.
         """
-        self._check_weighs("posterior")
+        self._check_weighs("posterior", ONLY_FOR_GRADIENTS)
         pairs = self.estimator_supports(x, sigma, prior)
         everything = self.store.everything(prior)
         weights = everything.log_weights
@@ -339,7 +339,9 @@ class Estimator(Denoiser):
         Raises:
             ArgumentError: the estimator has no closed-form posterior.
         """
-        raise ArgumentError(f"denoiser: {type(self).__name__} has no posterior in closed form")
+        raise ArgumentError(
+            f"posterior: {type(self).__name__} has none in closed form{ONLY_FOR_GRADIENTS}"
+        )
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
         """The share in [0, 1] of each squared difference in each tile's mean logit, (T, D).

@@ -15,6 +15,8 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, check_count, check_seed
 
+# For errors of methods without a posterior, since a call with gradient may have asked for it.
+ONLY_FOR_GRADIENTS = "; a call needs it only if x or sigma requires a gradient"
 DENSE_LIMIT = 64  # up to this many values per image, the whole covariance matrix is formed
 
 
@@ -176,6 +178,8 @@ class _Mean(torch.autograd.Function):
 
 
 class _Pull(torch.autograd.Function):
+    """The gradient of the mean, for one cotangent or (by ``torch.func.jacrev``) many at a time."""
+
     @staticmethod
     def forward(cotangent: torch.Tensor, memo: SimpleNamespace) -> Any:
         return memo.posterior.pulled(cotangent)
@@ -183,6 +187,11 @@ class _Pull(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, cotangents: torch.Tensor, memo: SimpleNamespace) -> Any:
+        each = [memo.posterior.pulled(u) for u in cotangents.movedim(in_dims[0], 0)]
+        return tuple(torch.stack(gradients) for gradients in zip(*each, strict=True)), (0, 0)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:

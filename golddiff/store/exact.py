@@ -24,7 +24,7 @@ import torch
 from golddiff.kernels.terms import FirstPass, Terms
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
-from golddiff.store.closed_form import main_directions
+from golddiff.store.closed_form import ONLY_FOR_GRADIENTS, main_directions
 from golddiff.store.images import ImageStore
 from golddiff.store.posterior_draw import PosteriorDraw, TopImages
 from golddiff.store.posteriors import for_one_level, with_images
@@ -206,7 +206,7 @@ class ImagesPosterior:
         if not estimator.merges:
             raise ArgumentError(
                 f"posterior: the mean of {type(estimator).__name__} does not come from one "
-                "posterior; expected Optimal, Kamb, or PCA with weighting 'ss'"
+                f"posterior; expected Optimal, Kamb, or PCA with weighting 'ss'{ONLY_FOR_GRADIENTS}"
             )
         self.estimator, self.x, self.sigma, self.supports = estimator, x, sigma, supports
         self._log_prior = log_prior

@@ -120,6 +120,28 @@ def test_the_jacobian_of_optimal_is_its_covariance(store, queries, sigma):
     assert abs(float(level.grad) - slope) < 1e-4 * max(1, abs(slope))
 
 
+def test_jacrev_gives_the_posterior_covariance_over_the_variance(store, queries):
+    d, sigma = golddiff.Optimal(store), 3.0
+    x = queries(store, sigma, 1)
+    flat = torch.func.jacrev(lambda query: d(query, sigma))(x).reshape(store.d, store.d)
+    values = float64_images(store)
+    logits = -((values - x.double().numpy().ravel()) ** 2).sum(axis=1) / (2 * sigma**2)
+    weights = np.exp(logits - logits.max())
+    covariance = np.cov(values.T, aweights=weights, ddof=0)
+    np.testing.assert_allclose(flat.numpy(), covariance / sigma**2, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make", [golddiff.PSPCSquare, golddiff.SCFDM, golddiff.NearestImage, golddiff.network_like]
+)
+def test_a_gradient_that_a_method_lacks_is_refused_with_the_reason(store, queries, make):
+    x = queries(store, 1.0, 1).requires_grad_()
+    with pytest.raises(
+        golddiff.ArgumentError, match="a call needs it only if x or sigma requires a grad"
+    ):
+        make(store)(x, 1.0)
+
+
 def test_func_vjp_equals_backward_and_second_derivatives_are_refused(store, queries):
     d, x = golddiff.Optimal(store), queries(store, 1.0)
     level = torch.tensor([0.7, 1.0, 2.0, 5.0])
