@@ -165,6 +165,24 @@ def test_novelty_of_an_array_of_pictures_is_reported(capsys):
     assert "$" not in page
 
 
+def test_value_range_says_where_the_floats_of_a_file_lie(capsys, fails):
+    images = (store_of(capsys, "digits").images() + 1) * 127.5
+    np.save("f.npy", images.numpy())
+    message = "--value-range: not given, and the floats of array file f.npy lie in 0 to 255, not "
+    for arguments in (["sample", "--data", "f.npy"], ["novelty", "f.npy", "digits"]):
+        line = fails(*arguments)
+        assert message in line
+        assert "say --value-range 0,255, or --value-range -1,1 to" in line
+    assert "such as --value-range 0,255" in fails("index", "f.npy", "f", "--value-range", "3")
+    assert run(["index", "f.npy", "f.store", "--value-range", "0,255"]) == 0
+    assert run(["novelty", "f.npy", "digits", "--value-range", "0,255"]) == 0
+    assert "1,797 of 1,797 pictures (100.0%) copy" in capsys.readouterr().out
+    line = fails("sample", "--store", "f.store", "--value-range", "0,1")
+    assert "--value-range: does not apply to a store" in line
+    assert golddiff.ImageStore.open("f.store").images().min() == -1
+    assert run(["sample", "--data", "f.npy", "--value-range", "-1,1", "--method", "wiener"]) == 0
+
+
 def test_novelty_reads_the_pictures_of_a_store(capsys):
     assert run(["index", "digits", "few.store", "--limit", "20"]) == 0
     assert run(["novelty", "few.store", "digits"]) == 0

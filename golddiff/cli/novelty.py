@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.command import argument, command, option
-from golddiff.cli.options import JsonPath, ReadingOptions, Size, TrainingImages
+from golddiff.cli.options import JsonPath, ReadingOptions, Size, TrainingImages, ValueRange
 from golddiff.cli.terminal import say, starting, waiting, write_json
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
@@ -31,6 +31,7 @@ class _NoveltyOptions:
     out: Path | None = option(
         "Web page of each picture beside its nearest training image.", None, metavar="PATH.html"
     )
+    value_range: ValueRange = None  # of the pictures; golddiff index has one for training images
     json: JsonPath = None
 
 
@@ -41,6 +42,7 @@ def novelty(options: _NoveltyOptions) -> None:
     Novelty is the distance to the nearest training image over the usual distance between nearest
     training images: 0 is an exact copy, 1 is as new as another picture of the same kind. A copy is
     less than a third as far from its nearest training image as from the second (Yoon et al. 2023).
+    Training images that are nearly the same count as one.
 
     For example:
 
@@ -60,7 +62,7 @@ def novelty(options: _NoveltyOptions) -> None:
     pictures = resolve_source(options.pictures)  # raises for bad input before a store is built
     opened = TrainingImages(options.store, reading=ReadingOptions(size=options.size)).open()
     with waiting("reading pictures") as watch:
-        images, names = _read(pictures, opened, watch)
+        images, names = _read(pictures, opened, options.value_range, watch)
     with waiting("finding the nearest training images") as watch:
         result = novelty_of(images, opened, watch)
     with waiting("measuring sharpness and speckle"):
@@ -95,7 +97,10 @@ def novelty(options: _NoveltyOptions) -> None:
 
 
 def _read(
-    pictures: Any, store: ImageStore, watch: Callable[[int, int], None]
+    pictures: Any,
+    store: ImageStore,
+    value_range: tuple[float, ...] | None,
+    watch: Callable[[int, int], None],
 ) -> tuple[torch.Tensor, list[str]]:
     """The pictures in the store's size, channels and value range, and their file names if any."""
     import numpy as np
@@ -106,10 +111,11 @@ def _read(
     square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
     size, channels = (store.shape[1], store.shape[0]) if square else (None, None)
     paths = _without_grid(pictures) if isinstance(pictures, Path) else pictures
+    reading = {"skip_bad": True, "value_range": value_range}
     try:
-        source = open_source(paths, size=size, channels=channels, skip_bad=True)
+        source = open_source(paths, size=size, channels=channels, **reading)
     except ArgumentError:  # float arrays cannot be resized
-        source = open_source(paths, skip_bad=True)
+        source = open_source(paths, **reading)
     parts, most, what = [], MAX_VALUES // store.d, source.info.description
     for batch in source.batches(256):
         values = batch.pixels.astype(np.float32)

@@ -80,6 +80,13 @@ Size = Annotated[
     int | None,
     typer.Option(help="Scale each image's shorter side to this size; crop the central square."),
 ]
+ValueRange = Annotated[
+    tuple[float, ...] | None,
+    advanced(
+        "Least and largest value of float images that are not in [-1, 1], such as 0,255.",
+        metavar="LOW,HIGH",
+    ),
+]
 Limit = Annotated[int | None, advanced("Read at most this many images.")]
 
 
@@ -101,6 +108,7 @@ class ReadingOptions:
     label_column: str | None = option(
         "The table column or .npz array that holds the class labels.", None, panel=ADVANCED
     )
+    value_range: ValueRange = None
     skip_bad: bool | None = option(
         "Skip unreadable images and list them, or stop at the first one. Default: golddiff index "
         "stops, other commands skip.",

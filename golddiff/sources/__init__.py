@@ -46,22 +46,23 @@ def open_source(source: Any, **options: Any) -> Source:
         ArgumentError: an option has a value that is not allowed, or does not apply.
         SourceError: the source cannot be read, or its images differ in shape or type.
     """
+    from golddiff.sources.arrays import require_value_range
+
     checked = SourceOptions(**options)
-    if isinstance(source, str | os.PathLike):
-        return _open_name_or_path(source, checked)
-    return _open_object(source, checked)
+    is_name_or_path = isinstance(source, str | os.PathLike)
+    opened = (_open_name_or_path if is_name_or_path else _open_object)(source, checked)
+    require_value_range(opened, checked)
+    return opened
 
 
 def _open_object(source: Any, options: SourceOptions) -> Source:
-    from golddiff.sources.arrays import is_array, open_array, require_value_range
+    from golddiff.sources.arrays import is_array, open_array
     from golddiff.sources.examples import is_example_list, open_examples
     from golddiff.sources.tables import open_dataset
 
     if is_array(source):
         options.refuse_columns("arrays")
-        rows = open_array(source, options)
-        require_value_range(rows, options)
-        return rows
+        return open_array(source, options)
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(source, (datasets.Dataset, datasets.DatasetDict)):
         return open_dataset(source, options)

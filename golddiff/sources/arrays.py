@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.sources.decode import fit, to_image, to_pixels, with_channels
-from golddiff.sources.source import Rows
+from golddiff.sources.source import Rows, Source
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.numbers import F32
@@ -108,20 +108,25 @@ def _read_floats(
     return values
 
 
-def require_value_range(rows: Rows, options: SourceOptions) -> None:
-    """Raise ArgumentError if float images seem not to lie in [-1, 1] and no value_range is set."""
-    shape = rows.info.shape
-    is_images = rows.info.dtype != np.uint8 and len(shape) == 3 and shape[0] in (1, 3)
-    if not is_images or options.value_range is not None:
+def require_value_range(source: Source, options: SourceOptions) -> None:
+    """Raise ArgumentError if float images are nowhere below 0 and no value_range is set.
+
+    Reads an array up to its first value below 0. Other sources check the examples that they probe.
+    """
+    shape = source.info.shape
+    is_images = source.info.dtype != np.uint8 and len(shape) == 3 and shape[0] in (1, 3)
+    if not is_images or options.value_range is not None or not isinstance(source, Rows):
         return
     least, most = np.inf, -np.inf
-    for batch in rows.batches(64):
+    for batch in source.batches(64):
         least, most = min(least, batch.pixels.min()), max(most, batch.pixels.max())
-    if least >= 0 < most:
+        if least < 0:
+            return
+    if most > 0:
         raise ArgumentError(
-            f"value_range is not given, and the float images lie in {least:g} to {most:g}, not "
-            f"around 0; say value_range=(0, {1 if most <= 1 else 255}), or value_range=(-1, 1) "
-            "to take them as they are"
+            f"value_range: not given, and the floats of {source.info.description} lie in "
+            f"{least:g} to {most:g}, not around 0; say value_range=(0, {1 if most <= 1 else 255}), "
+            "or value_range=(-1, 1) to take them as they are"
         )
 
 

@@ -94,6 +94,7 @@ def _checked_range(value_range: Any) -> tuple[float, float]:
         least = most = 0.0
     if not -math.inf < least < most < math.inf:
         raise ArgumentError(
-            f"value_range: got {value_range!r}, expected least and largest value, such as (0, 255)"
+            f"value_range: got {value_range!r}, expected the least and the largest value, such as "
+            "value_range=(0, 255)"
         )
     return least, most

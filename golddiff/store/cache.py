@@ -35,7 +35,8 @@ _CLUSTER = re.compile(r"^cluster-[0-9a-f]{16}$")
 def load(source: Any, labels: Any = None, *, progress: bool = True, **options: Any) -> ImageStore:
     """Open the cached store of a training set, building it on first use; open a store as it is.
 
-    Files are identified by name, size and modification time, Python objects by their contents.
+    Files are identified by name, size and modification time, Python objects by their contents and
+    the file names of their images.
 
     Args:
         source: any source of :func:`golddiff.sources.open_source`.
@@ -188,7 +189,7 @@ def _shown(source: Any) -> str:
 
 
 def _contents(source: Any, options: SourceOptions) -> str:
-    """A digest of all images and labels of a Python object."""
+    """A digest of all images, labels and file names of a Python object."""
     from golddiff.store.opening import open_source
 
     opened = open_source(source, **vars(options))
@@ -196,6 +197,7 @@ def _contents(source: Any, options: SourceOptions) -> str:
     for pixels, labels in opened.batches(512):
         digest.update(pixels.data)
         digest.update(b"" if labels is None else labels.data)
+    digest.update(repr(opened.names).encode() if opened.names else b"")
     return digest.hexdigest()
 
 

@@ -76,6 +76,22 @@ class Pixels:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """Squared distance of whole images; infinite within ``radius`` of another image.
+
+    A query is the pixels of both images, (b, 2 D): the one to measure from, then the other.
+    """
+
+    radius: float  # a Euclidean distance
+    side = None
+
+    def distances(self, images: Any, x: F32, rows: I64) -> F64:
+        """(b, n); see :class:`Metric`."""
+        here, other = (squared_distances(images.stored, rows, part) for part in np.hsplit(x, 2))
+        return np.where(other < self.radius**2, np.inf, here)
+
+
+@dataclass(frozen=True)
 class Pooled:
     """Squared distance of average-pooled images."""
 

@@ -84,6 +84,13 @@ def test_a_single_training_image_is_refused_before_measuring(
         golddiff.recommended(make_store(smooth_images(1, (1, 8, 8))))
 
 
+def test_photographs_given_twice_have_the_dial_of_photographs_given_once(make_store, smooth_images):
+    images = smooth_images(60, (3, 8, 8))
+    once, twice = dial(make_store(images)), dial(make_store(torch.cat([images, images])))
+    assert once.novelty[-1] > 0.3
+    assert twice.novelty[-1] == pytest.approx(once.novelty[-1], rel=0.5)
+
+
 def test_points_and_three_images_give_finite_samples(make_store, smooth_images):
     points = np.random.default_rng(0).standard_normal((40, 2)).astype(np.float32)
     for data in (make_store(points), make_store(smooth_images(3, (3, 16, 16)))):

@@ -121,9 +121,13 @@ def test_invalid_examples_are_refused(source, error, message):
 
 
 @pytest.mark.parametrize("most", [1, 255])
-def test_floats_that_are_not_around_0_require_value_range(most):
+def test_floats_that_are_not_around_0_require_value_range(most, tmp_path):
     images = torch.from_numpy(IMAGES.astype(np.float32)) * (most / 255)
-    for source in (images, [*images], DataLoader(images, batch_size=4)):
+    np.save(tmp_path / "a.npy", images.numpy())
+    np.savez(tmp_path / "a.npz", images=images.numpy())
+    torch.save(images, tmp_path / "a.pt")
+    files = [tmp_path / name for name in ("a.npy", "a.npz", "a.pt")]
+    for source in (images, [*images], DataLoader(images, batch_size=4), *files):
         with pytest.raises(ArgumentError, match=rf"value_range=\(0, {most}\)"):
             open_source(source)
     mapped = read(open_source(images, value_range=(0, most)))[0]
@@ -131,6 +135,8 @@ def test_floats_that_are_not_around_0_require_value_range(most):
     unchanged = read(open_source(images, value_range=(-1, 1)))[0]
     assert np.array_equal(unchanged, images.numpy())
     assert open_source(images * 2 - most).info.count == 70
+    for path in files:
+        assert np.array_equal(read(open_source(path, value_range=(0, most)))[0], mapped)
 
 
 def test_values_far_outside_value_range_are_refused():

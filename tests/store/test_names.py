@@ -1,6 +1,7 @@
 """File names of a store's images: stored if the source has them, and shown with outputs."""
 
 import io
+import shutil
 import zipfile
 
 import numpy as np
@@ -73,6 +74,16 @@ def test_table_rows_have_names_if_all_paths_are_valid_and_some_differ(tmp_path):
     assert names("b.png", "a.png", "a.png") == ["b.png", "a.png", "a.png"]
     for useless in (["a.png", None], ["a.png", ""], ["x.png", "x.png"], ["a.png", 5000 * "x"]):
         assert names(*useless) is None
+
+
+def test_the_same_pictures_under_other_names_are_another_store(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
+    paths = sorted(str(path) for path in folder.iterdir())
+    renamed = [shutil.copy(path, tmp_path / f"renamed{i}.png") for i, path in enumerate(paths)]
+    pictures = [Image.open(path) for path in paths]
+    for source, names in ((paths, paths), (renamed, [str(p) for p in renamed]), (pictures, None)):
+        assert golddiff.load(source).names == names
+    assert golddiff.load(paths).path == golddiff.load(paths).path
 
 
 def test_images_of_arrays_have_no_names(make_store, smooth_images):

@@ -68,6 +68,49 @@ def test_the_spacing_is_the_cached_mean_nearest_neighbour_distance(make_store):
     assert spacing(reopened) == spacing(store)
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5, 1])
+@pytest.mark.parametrize("times", [2, 40])
+@pytest.mark.parametrize("grain", [0, 1])
+def test_duplicates_change_neither_spacing_nor_copies(
+    store, make_store, smooth_images, share, times, grain
+):
+    """Grain: 1 of 255 more or less, a fiftieth of the spacing, as when saved again as JPEG."""
+    images, rng = smooth_images(400, (3, 8, 8)).numpy(), np.random.default_rng(0)
+    again = np.tile(images[: int(share * 400)], (times - 1, 1, 1, 1)).astype(np.int64)
+    again = np.clip(again + rng.integers(-grain, grain + 1, again.shape), 0, 255)
+    repeated = make_store(np.concatenate([images, again.astype(np.uint8)]))
+    assert spacing(repeated) == pytest.approx(spacing(store), rel=0.1)
+    noise = torch.randn(100, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    for level in (0, 0.1, 1):
+        x = store.images(range(100)) + level * spacing(store) * noise
+        expected, result = golddiff.novelty(x, store), golddiff.novelty(x, repeated)
+        assert int(result.copies.sum()) == (100 if level < 1 else 0)
+        mean = float(expected.novelty.mean())
+        assert float(result.novelty.mean()) == pytest.approx(mean, rel=0.1, abs=0.1)
+
+
+@pytest.mark.parametrize("n", [2, 30])
+def test_one_image_repeated_has_a_spacing_of_1(make_store, n):
+    store = make_store(np.full((n, 1, 4, 4), 100, np.uint8))
+    lighter = torch.tensor([0, 0.5]).reshape(2, 1, 1, 1)
+    result = golddiff.novelty(store.images([0]) + lighter, store)
+    assert result.novelty.tolist() == pytest.approx([0, 0.5])
+    assert result.copies.tolist() == [True, False]
+
+
+def test_an_image_unlike_the_others_does_not_make_them_duplicates(make_store):
+    points = np.random.default_rng(0).standard_normal((60, 20)).astype(np.float32) * 0.01
+    usual = spacing(make_store(points))
+    points[7] = 0.3
+    assert spacing(make_store(points)) == pytest.approx(usual + 0.3 / 60, rel=0.1)
+
+
+def test_pixels_far_outside_their_range_are_refused(store, make_store):
+    with pytest.raises(ArgumentError, match="images: got values of 1 to 255, expected -1 to 1"):
+        golddiff.novelty((store.images([0, 1]) + 1) * 127.5, store)
+    golddiff.novelty(100 * torch.ones(1, 2), make_store(np.eye(2, dtype=np.float32)))
+
+
 @pytest.mark.parametrize(
     ("images", "message"),
     [
