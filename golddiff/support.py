@@ -9,8 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.system.errors import ArgumentError
-
 ABSENT = -1e300  # log weight of an excluded image; finite, so that differences are not NaN
 
 
@@ -267,10 +265,3 @@ def grouped(supports: Sequence[AnySupport]) -> list[tuple[AnySupport, list[int]]
     for query, support in enumerate(supports):
         groups.setdefault(id(support), (support, []))[1].append(query)
     return list(groups.values())
-
-
-def as_support(support: AnySupport) -> Support:
-    """The support with its rows; raises ArgumentError if it differs by tile."""
-    if isinstance(support, TiledSupport):
-        raise ArgumentError("support: got one for each tile, expected one for the whole image")
-    return support if isinstance(support, Support) else support.with_rows

@@ -19,8 +19,8 @@ from golddiff.cli.terminal import say
 from golddiff.estimators.optimal import Optimal
 from golddiff.store.images import ImageStore
 from golddiff.system.files import PICTURES, check_writable
+from golddiff.system.markdown import markdown_table
 from golddiff.system.pictures import draw_grid, save
-from golddiff.system.tables import markdown_table
 from golddiff_lab.arguments import check_deepinv, check_side
 from golddiff_lab.programs import program
 from golddiff_lab.timing import in_turns, timed

@@ -31,7 +31,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.proxy import side_16_shape
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
-from golddiff.system.tables import markdown_table, number
+from golddiff.system.markdown import markdown_table, number
 from golddiff_lab.arguments import STEPS, split_names
 from golddiff_lab.machine import Rates, measure
 from golddiff_lab.peers import recognise

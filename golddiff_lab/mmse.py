@@ -20,7 +20,7 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.optimal import Optimal
 from golddiff.store.images import ImageStore
 from golddiff.supports.adaptive import AdaptiveSchedule
-from golddiff.system.tables import markdown_table
+from golddiff.system.markdown import markdown_table
 from golddiff_lab.arguments import check_deepinv
 from golddiff_lab.programs import program
 from golddiff_lab.queries import noised

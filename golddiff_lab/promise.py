@@ -27,8 +27,8 @@ from golddiff.noise import ddim_sigmas
 from golddiff.store.images import ImageStore
 from golddiff.supports.adaptive import AdaptiveSchedule
 from golddiff.system.errors import ArgumentError
+from golddiff.system.markdown import markdown_table
 from golddiff.system.numbers import check_seed
-from golddiff.system.tables import markdown_table
 from golddiff_lab.arguments import check_others
 from golddiff_lab.programs import program
 from golddiff_lab.queries import TRAJECTORY_OF, held_out, noised, trajectory

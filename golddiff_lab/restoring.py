@@ -24,7 +24,7 @@ from golddiff.estimators.operators import kept, smaller
 from golddiff.evaluation.restored import SOFTNESS, restore
 from golddiff.store.images import ImageStore
 from golddiff.store.likelihood import log_likelihood
-from golddiff.system.tables import markdown_table, number
+from golddiff.system.markdown import markdown_table, number
 from golddiff_lab.arguments import check_others, check_side
 from golddiff_lab.programs import program
 

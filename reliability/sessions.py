@@ -23,8 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from golddiff.system.markdown import markdown_table
 from golddiff.system.memory import process_memory
-from golddiff.system.tables import markdown_table
 
 TIMEOUT = 120.0  # seconds for an answer, under full load
 LIMIT = 2_000_000_000  # resident bytes

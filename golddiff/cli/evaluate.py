@@ -15,7 +15,7 @@ from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import counting, describe, say, starting, summary, waiting, write_json
 from golddiff.estimators.registry import METHODS, MethodSettings, check_methods, method_named
 from golddiff.system.files import check_writable
-from golddiff.system.tables import markdown_table
+from golddiff.system.markdown import markdown_table
 from golddiff.system.units import byte_size, duration
 
 if TYPE_CHECKING:

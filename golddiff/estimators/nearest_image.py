@@ -9,7 +9,8 @@ import numpy as np
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.optimal import Optimal
 from golddiff.store.nearest import Pixels
-from golddiff.support import AnySupport, Prior, Support, as_support
+from golddiff.store.posteriors import as_support
+from golddiff.support import AnySupport, Prior, Support
 from golddiff.system.numbers import F32, I64
 
 CANDIDATES = 8  # nearest images in float32 whose distances are recomputed exactly

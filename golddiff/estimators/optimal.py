@@ -15,7 +15,8 @@ from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
-from golddiff.support import ABSENT, AnySupport, Support, as_support
+from golddiff.store.posteriors import as_support
+from golddiff.support import ABSENT, AnySupport, Support
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
 

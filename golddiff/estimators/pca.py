@@ -30,13 +30,13 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore, StoreOrPath
+from golddiff.store.posteriors import as_support
 from golddiff.support import (
     AnySupport,
     OfChannel,
     Side,
     Support,
     TiledSupport,
-    as_support,
     grouped,
     per_query,
     pixels,

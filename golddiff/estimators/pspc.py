@@ -24,7 +24,8 @@ from golddiff.noise import edm_sigmas, precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import StoreOrPath
-from golddiff.support import AnySupport, Side, Support, as_support
+from golddiff.store.posteriors import as_support
+from golddiff.support import AnySupport, Side, Support
 from golddiff.system.arguments import Levels, as_dense_tensor, sizes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, check_count

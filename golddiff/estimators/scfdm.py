@@ -15,7 +15,8 @@ from golddiff.kernels.rows import weights_of
 from golddiff.noise import precision, seed_of_sigma
 from golddiff.posterior import Posterior
 from golddiff.store.images import StoreOrPath
-from golddiff.support import ABSENT, AnySupport, Prior, as_support, per_query
+from golddiff.store.posteriors import as_support
+from golddiff.support import ABSENT, AnySupport, Prior, per_query
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, QueryResult
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.numbers import F32, check_count, check_seed

@@ -17,7 +17,8 @@ from golddiff.kernels.torch_kernels import Partial, lowest, squared_distances
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
-from golddiff.support import AnySupport, Support, TiledSupport, as_support, grouped, per_query
+from golddiff.store.posteriors import as_support
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, per_query
 from golddiff.system.numbers import F32, I64
 
 RESIDENT_SHARE = 0.6  # share of free memory for the pixels; larger sets are uploaded in parts

@@ -21,11 +21,11 @@ from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
 from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, is_store_of
 from golddiff.store.manifest import Manifest
-from golddiff.store.posteriors import weighed
+from golddiff.store.posteriors import as_support, weighed
 from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.training_set import Question, Supports, TrainingSet
-from golddiff.support import AnySupport, TiledSupport, as_support, per_query
+from golddiff.support import AnySupport, TiledSupport, per_query
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.rows import squared_distances
 from golddiff.kernels.stored import Stored
+from golddiff.store.posteriors import as_support
 from golddiff.store.proxy import pool
 from golddiff.support import (
     AnySupport,
     Side,
     Support,
-    as_support,
     concatenated,
     grouped,
     tile_count,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from golddiff.sources.arrays import OUTLIER
 from golddiff.store.images import ImageStore, StoreOrPath, opened
 from golddiff.store.nearest import Apart, Nearest, Pixels
-from golddiff.support import as_support
+from golddiff.store.posteriors import as_support
 from golddiff.system.arguments import check_batch
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64

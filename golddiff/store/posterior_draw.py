@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from golddiff.noise import hash_bits
-from golddiff.store.posteriors import for_one_level, with_images
-from golddiff.support import AnySupport, Support, as_support, grouped
+from golddiff.store.posteriors import as_support, for_one_level, with_images
+from golddiff.support import AnySupport, Support, grouped
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import map_ordered
 

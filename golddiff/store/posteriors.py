@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport, Support, TiledSupport, as_support, grouped, per_query
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, per_query
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 from golddiff.system.parallel import map_ordered
@@ -67,6 +67,13 @@ def queries_at_once(estimator: Any, images: int) -> int:
             f"{images:,} images needs {byte_size(fixed + per_query)}"
         )
     return max(1, int((estimator.memory_limit - fixed) // per_query))
+
+
+def as_support(support: AnySupport) -> Support:
+    """The support with its rows; raises ArgumentError if it differs by tile."""
+    if isinstance(support, TiledSupport):
+        raise ArgumentError("support: got one for each tile, expected one for the whole image")
+    return support if isinstance(support, Support) else support.with_rows
 
 
 class TransientCache(dict[Any, Any]):

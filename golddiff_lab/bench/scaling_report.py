@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from golddiff.figures.curves import Panel, Series
-from golddiff.system.tables import markdown_table, number
+from golddiff.system.markdown import markdown_table, number
 from golddiff.system.units import byte_size
 from golddiff_lab.bench.scaling import Outcome
 from golddiff_lab.bench.scaling_job import ScalingJob

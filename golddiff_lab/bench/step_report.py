@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from golddiff.system.tables import markdown_table, number
+from golddiff.system.markdown import markdown_table, number
 from golddiff.system.units import byte_size, duration
 from golddiff_lab.bench.step import Outcome
 from golddiff_lab.bench.step_job import StepJob

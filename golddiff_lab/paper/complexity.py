@@ -20,7 +20,7 @@ from golddiff.estimators.wiener import Wiener
 from golddiff.figures.curves import Panel, Series
 from golddiff.store.images import ImageStore
 from golddiff.supports.paper import PaperSchedule
-from golddiff.system.tables import markdown_table
+from golddiff.system.markdown import markdown_table
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.fit import exponent
 from golddiff_lab.paper.context import Context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golddiff.store.cache import SourceOptions, cached_store
-from golddiff.system.tables import markdown_table
+from golddiff.system.markdown import markdown_table
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.page import Page
 

@@ -18,8 +18,8 @@ from golddiff.estimators.optimal import Optimal
 from golddiff.store.closed_form import ExactPosterior
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
+from golddiff.system.markdown import markdown_table, number
 from golddiff.system.pictures import draw_rows
-from golddiff.system.tables import markdown_table, number
 from golddiff_lab.arguments import check_deepinv
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context

@@ -9,7 +9,7 @@ import numpy as np
 
 from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.figures.curves import Panel, Series
-from golddiff.system.tables import markdown_table
+from golddiff.system.markdown import markdown_table
 from golddiff.system.units import shape_text
 from golddiff_lab.cells import Result
 from golddiff_lab.paper.context import Context

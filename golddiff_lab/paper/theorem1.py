@@ -17,8 +17,8 @@ from golddiff.samplers import initial_noise
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
+from golddiff.system.markdown import markdown_table
 from golddiff.system.numbers import F32, F64
-from golddiff.system.tables import markdown_table
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS

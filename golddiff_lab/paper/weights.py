@@ -19,8 +19,8 @@ from golddiff.metrics import mse_per_image
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Prior, Support
+from golddiff.system.markdown import markdown_table
 from golddiff.system.numbers import F32, check_count
-from golddiff.system.tables import markdown_table
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from golddiff.system.tables import markdown_table
+from golddiff.system.markdown import markdown_table
 from reliability.fuzz.target import Examiner, Outcome, Target
 
 

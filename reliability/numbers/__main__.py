@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from golddiff.system.tables import markdown_table
+from golddiff.system.markdown import markdown_table
 from reliability.numbers.paths import PATHS
 from reliability.numbers.run import Report, compare
 
