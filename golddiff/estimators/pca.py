@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
+from golddiff.estimators.pca_float64 import recomputed
 from golddiff.estimators.saved_masks import tree_of
 from golddiff.estimators.seamless import Seamless
 from golddiff.estimators.shared import SIDES, Summands, UnitMasks
@@ -198,8 +199,11 @@ class PCA(Estimator):
         self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
     ) -> F32:
         """Posterior means (b, D) of queries (b, D); with "wss" averages over batches."""
-        if self.weighting == "ss":
+        if self.weighting == "ss" and (self.share or isinstance(self.store, DeviceStore)):
             return super().denoise_over(x, sigma, supports)
+        if self.weighting == "ss":
+            posterior = self.store.posterior(self, x, sigma, supports)
+            return recomputed(self, x, sigma, supports, posterior).astype(np.float32)
         out = np.empty_like(x)
         for support, queries in grouped(per_query(supports, len(x))):
             out[queries] = self._batch_average(x[queries], sigma, as_support(support))

@@ -21,21 +21,21 @@ BLOCK = 64  # images side by side, so that a masked sum adds contiguous runs
 def _masked_logits(  # type: ignore[no-untyped-def]
     flat, rows, x, scale, offset, gain, level, start, stop, output, inputs, columns, out
 ):
-    d = flat.shape[1]
-    terms = np.zeros((d, BLOCK))
+    terms = np.zeros((len(columns), BLOCK))
     sums = np.zeros((level.max() + 2, BLOCK))  # row 0 stays zero: the parent of the root nodes
     for first in range(0, len(rows), BLOCK):
         count = min(BLOCK, len(rows) - first)
         for i in range(count):
             image = flat[rows[first + i]]
-            for n in range(d):
+            for c in range(len(columns)):
+                n = columns[c]
                 difference = np.float64(np.float32(image[n]) * scale + offset) - x[n]
-                terms[n, i] = difference * difference
+                terms[c, i] = difference * difference
         for node in range(len(level)):
             parent, node_sums = sums[level[node]], sums[level[node] + 1]
             node_sums[:] = parent
             for entry in range(start[node], stop[node]):
-                term = terms[columns[inputs[entry]]]
+                term = terms[inputs[entry]]
                 for i in range(BLOCK):
                     node_sums[i] += term[i]
             o = output[node]
@@ -60,14 +60,25 @@ def masked_logits(stored: Stored, rows: I64, x: F32, sigma: float, tree: MaskTre
 
 
 def output_masks(tree: MaskTree, outputs: I64) -> MaskTree:
-    """A tree of one root node per given output, which are renumbered 0, 1, ... in order."""
-    above = np.zeros(LEVELS, np.int64)  # the current node of each level
-    masks: dict[int, list[slice]] = {}
-    for node, (level, output) in enumerate(zip(tree.level, tree.output, strict=True)):
-        above[level] = node
-        if output in outputs:
-            masks[int(output)] = [slice(tree.start[n], tree.stop[n]) for n in above[: level + 1]]
-    inputs = [np.concatenate([tree.inputs[part] for part in masks[int(o)]]) for o in outputs]
+    """A tree of one root node per given output, which are renumbered 0, 1, ... in order.
+
+    It reads only the inputs in their masks.
+    """
+    leaves = np.flatnonzero(tree.output >= 0)
+    leaf_of = np.zeros(int(tree.output.max()) + 1, np.int64)
+    leaf_of[tree.output[leaves]] = leaves
+    nodes_of_level = [np.flatnonzero(tree.level == level) for level in range(LEVELS)]
+    inputs = []
+    for leaf in leaf_of[outputs].tolist():
+        # In preorder, the last node of each level up to the leaf is above it.
+        path = [
+            nodes[np.searchsorted(nodes, leaf, side="right") - 1]
+            for nodes in nodes_of_level[: tree.level[leaf] + 1]
+        ]
+        inputs.append(np.concatenate([tree.inputs[tree.start[n] : tree.stop[n]] for n in path]))
+    used, positions = np.unique(np.concatenate(inputs), return_inverse=True)
     ends, zero = np.cumsum([0, *map(len, inputs)]), np.zeros(len(outputs), np.int64)
     numbers = np.arange(len(outputs))
-    return MaskTree(zero, ends[:-1], ends[1:], numbers, zero, np.concatenate(inputs), tree.columns)
+    return MaskTree(
+        zero, ends[:-1], ends[1:], numbers, zero, positions.astype(np.int32), tree.columns[used]
+    )

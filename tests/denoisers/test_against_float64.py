@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff import PCA, SCFDM, NearestImage, Optimal, Wiener
+from golddiff import PCA, SCFDM, GoldDiff, NearestImage, Optimal, PaperSchedule, Wiener
 from golddiff.estimators.masks import locality_mask
 from golddiff.support import LogWeights
 from golddiff_lab import reference
@@ -196,3 +196,18 @@ def test_leave_one_out_log_weights_give_the_mean_of_the_others(store, queries, s
     means = pca.denoise_over(flat, sigma, supports)
     for mean, query, support in zip(means, flat, supports, strict=True):
         assert np.array_equal(mean, pca.denoise_over(query[None], sigma, support)[0])
+
+
+def test_pca_is_exact_between_images_that_float32_cannot_tell_apart(make_store, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (40, 3, 8, 8), dtype=torch.uint8, generator=generator)
+    store = make_store(images)
+    x = (store.images(range(8)) + store.images(range(8, 16))) / 2
+    x += 1e-6 * torch.randn(x.shape, generator=generator)
+    for base in (PCA(store, 0.3), PCA(store, 0.0)):
+        for denoiser in (base, GoldDiff(base, PaperSchedule(1.0, 1.0, 1.0, 1.0))):
+            for sigma in (0.01, 0.001, 0.0003):
+                exact = denoiser.posterior(x, sigma).mean
+                assert (denoiser(x, sigma) - exact).abs().max() < 2e-4
+    monkeypatch.setattr("golddiff.estimators.pca_float64.TOL", float("inf"))
+    assert (base(x, sigma) - exact).abs().max() > 0.1

@@ -1,0 +1,76 @@
+"""PCA's outputs in float64, where the rounding of float32 would decide which image has the weight.
+
+At low noise, an image unlike all training images has logits of -1e5 and below. Rounded to float32,
+they are off by as much as the best two differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from golddiff.kernels.mask_tree import MaskTree
+from golddiff.kernels.pca_logits import masked_logits, output_masks
+from golddiff.posterior import Posterior
+from golddiff.support import AnySupport, Support, TiledSupport, per_query
+from golddiff.system.numbers import F32, F64, I64
+
+TOL = 1e-4  # estimated error of a mean in float32 above which it is computed in float64
+SKIPPED = 4e-18  # exp(-40), the weight below which the loops in float32 skip images
+ROUNDING = 2.0**-21  # relative error of a logit in float32, with the sum over its mask
+
+
+def recomputed(
+    pca: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport],
+    posterior: Posterior,
+) -> F64:  # fmt: skip
+    """The means (b, D) of a posterior in float32, the uncertain ones recomputed in float64.
+
+    With an error e of the logits, images other than the heaviest have at most exp(2 e) times their
+    computed weight, and a mean moves by about e times that.
+    """
+    means = posterior.mean()
+    logit_errors = ROUNDING * np.abs(posterior.log_max)
+    others = (posterior.total - 1 + SKIPPED) * np.exp(np.minimum(2 * logit_errors, 99))
+    errors = logit_errors * np.minimum(others, 1)
+    for query in np.flatnonzero((errors > TOL).any(axis=1)).tolist():
+        support = per_query(supports, len(x))[query]
+        if not isinstance(support, TiledSupport):
+            outputs = np.flatnonzero(errors[query] > TOL)
+            tree = output_masks(pca.ready(sigma).tree, outputs)
+            some = _SomeOutputs(pca, outputs, tree)
+            exact = pca.store.posterior(some, x[query : query + 1], sigma, support)
+            means[query, outputs] = exact.mean()[0]
+    return means
+
+
+class _SomeOutputs:
+    """PCA for some outputs (L,) of one query, whose masks are ``tree``; run like an estimator."""
+
+    def __init__(self, pca: Any, outputs: I64, tree: MaskTree) -> None:
+        self.images, self.store, self.part_size = pca.images, pca.store, pca.part_size
+        self.memory_limit = pca.memory_limit
+        self._outputs, self._tree = outputs, tree
+        self._ready: dict[float, Any] = {}
+
+    def ready(self, sigma: float) -> None:
+        """Nothing: the masks are at hand."""
+
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """Bytes (fixed, for each query): float64 logits and values of one part for each thread."""
+        return 0, 16 * len(self._outputs) * min(images, self.part_size)
+
+    def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
+        """The partial posterior of one query (1, D) over a part."""
+        logits = masked_logits(self.images.stored, part.rows, x[0], sigma, self._tree)
+        logits += part.log_importance()
+        top = logits.max(axis=1)
+        weights = np.exp(logits - top[:, None])
+        with self.images.stored.resident(part.rows) as (loaded, rows):
+            stored = loaded.flat[rows[:, None], self._outputs].astype(np.float32)
+            values = loaded.scaled(stored).astype(np.float64)
+        return Posterior(
+            top[None], weights.sum(axis=1)[None], np.einsum("lk,kl->l", weights, values)[None]
+        )
