@@ -199,11 +199,12 @@ class PCA(Estimator):
         self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
     ) -> F32:
         """Posterior means (b, D) of queries (b, D); with "wss" averages over batches."""
-        if self.weighting == "ss" and (self.share or isinstance(self.store, DeviceStore)):
-            return super().denoise_over(x, sigma, supports)
-        if self.weighting == "ss":
+        if self.weighting == "ss" and self.share is None and isinstance(self.store, ImageStore):
+            self.ready(sigma)  # fill the cache before threads read it
             posterior = self.store.posterior(self, x, sigma, supports)
             return recomputed(self, x, sigma, supports, posterior).astype(np.float32)
+        if self.weighting == "ss":
+            return super().denoise_over(x, sigma, supports)
         out = np.empty_like(x)
         for support, queries in grouped(per_query(supports, len(x))):
             out[queries] = self._batch_average(x[queries], sigma, as_support(support))

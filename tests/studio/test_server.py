@@ -44,9 +44,10 @@ def test_bad_ports_hosts_and_stores_are_reported_in_one_line(tmp_path, capsys):
             assert error.count("\n") == 1
 
 
-# Computes forever, like a run that is interrupted.
+# Computes forever, like a run that is interrupted. Tests under nohup would ignore SIGHUP.
 _BUSY = """
-import torch
+import signal, torch
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from golddiff.studio import server
 server._warm_up = lambda library, ended: [torch.rand(10**6).sort() for _ in iter(int, 1)]
 """
