@@ -138,7 +138,9 @@ def test_colour_images_without_labels(split_patches, patches, queries):
         lambda s: golddiff.GoldDiff(golddiff.PCA(s), golddiff.PaperSchedule(variant="released")),
         lambda s: golddiff.GoldDiff(golddiff.Kamb(s, 3)),
     ):
-        assert close(make(patches)(x, 1.0), make(split_patches)(x, 1.0))
+        # Shards keep the float32 of outputs that PCA over a single store computes in float64.
+        whole, split = make(patches)(x, 1.0), make(split_patches)(x, 1.0)
+        assert torch.allclose(whole, split, atol=1e-4)
 
 
 def test_listed_rows_are_split_at_the_shard_borders(split_patches, patches, queries):
