@@ -60,7 +60,7 @@ def test_a_report_is_one_page_without_links_or_scripts(store, make, tmp_path):
     assert page.tags.count("article") == 3
     assert error < 1e-4
     assert f"difference in this run is {error:.2g}" in text
-    assert "<b>pass</b> (tolerance 0.001)" in text
+    assert "<b>pass</b> (tolerance 0.0001)" in text
     assert [p.name for p in (tmp_path / "new folder").iterdir()] == ["report.html"]
 
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from golddiff import ImageStore
-from golddiff.store.cache import SourceOptions, cached_store
+from golddiff import load
 from golddiff.system.pictures import save
 from golddiff_lab.cli.demo import draw_novelties
 
 
 def main(source: str, name: str, out: str, seed: str = "0") -> None:
     """Draw the dial of a training set."""
-    is_store = (Path(source) / "manifest.json").is_file()
-    store = ImageStore.open(source) if is_store else cached_store(source, SourceOptions())
-    save("out", draw_novelties(store, int(seed), name=name), Path(out))
+    save("out", draw_novelties(load(source), int(seed), name=name), Path(out))
 
 
 if __name__ == "__main__":

@@ -50,13 +50,9 @@ class _SomeOutputs:
     """PCA for some outputs (L,) of one query, whose masks are ``tree``; run like an estimator."""
 
     def __init__(self, pca: Any, outputs: I64, tree: MaskTree) -> None:
-        self.images, self.store, self.part_size = pca.images, pca.store, pca.part_size
+        self.images, self.part_size = pca.images, pca.part_size
         self.memory_limit = pca.memory_limit
         self._outputs, self._tree = outputs, tree
-        self._ready: dict[float, Any] = {}
-
-    def ready(self, sigma: float) -> None:
-        """Nothing: the masks are at hand."""
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Bytes (fixed, for each query): float64 logits and values of one part for each thread."""

@@ -118,6 +118,7 @@ def draw_novelties(
     store: ImageStore,
     seed: int,
     novelty: float | None = None,
+    name: str | None = None,
     watch: Callable[[int, int], None] = lambda done, total: None,
 ) -> Any:
     """A figure of the store's novelty dial, with the sources of the first output at ``novelty``."""
@@ -139,7 +140,7 @@ def draw_novelties(
     rows = [(value, run.images, float(run.novelty.novelty.mean())) for value, run in runs.items()]
     explained = runs[novelty].attribution
     assert explained is not None
-    caption = f"The same noise, {store.n:,} training images of {store.manifest.source}"
+    caption = f"The same noise, {store.n:,} training images of {name or store.manifest.source}"
     return draw_dial(rows, novelty, 0, explained[0], caption)
 
 

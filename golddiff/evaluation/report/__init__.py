@@ -26,7 +26,7 @@ from golddiff.system.pictures import data_uri, rendered
 if TYPE_CHECKING:
     from golddiff.sampling import Samples
 
-TOLERANCE = 1e-3  # an eighth of an 8-bit grey level; outputs are float32, sources float64
+TOLERANCE = 1e-4
 MAX_CARDS = 64
 PLOT_NOTE = (
     "k images are weighed at each step. The effective number, exp of the entropy of their weights, "
