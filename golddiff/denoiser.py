@@ -80,9 +80,7 @@ class Denoiser(ABC):
             return with_gradient(x, sigma, partial(self.posterior, labels=labels))
         queries, groups = self._groups(x, sigma, labels)
         denoiser = self if x.device.type == "cpu" else self.to(x.device)
-        out = np.empty_like(queries)
-        for key, group in groups.items():
-            out[group] = denoiser.denoise(queries[group], *key)
+        out = denoiser._denoise_groups(queries, groups)
         return torch.from_numpy(out).reshape(x.shape).to(x.device)
 
     def given(self, log_weights: Any) -> Self:
@@ -172,6 +170,13 @@ class Denoiser(ABC):
         for i, key in enumerate(zip(sigmas, priors, strict=True)):
             groups.setdefault(key, []).append(i)
         return queries, groups
+
+    def _denoise_groups(self, x: F32, groups: dict[tuple[float, Prior], list[int]]) -> F32:
+        """Posterior means (B, D) of queries in groups that share sigma and prior."""
+        out = np.empty_like(x)
+        for key, group in groups.items():
+            out[group] = self.denoise(x[group], *key)
+        return out
 
     @abstractmethod
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
@@ -291,7 +296,8 @@ class Estimator(Denoiser):
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """Full scan over every image that the prior allows."""
-        return self.denoise_over(x, sigma, self.store.everything(prior))
+        supports = [support for _, support in self.estimator_supports(x, sigma, prior)]
+        return self.denoise_over(x, sigma, supports)
 
     def to(self, device: torch.device) -> Estimator:
         """A copy whose images are weighed on a device by :meth:`on_device`.

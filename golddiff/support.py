@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+HEAVIEST = 64  # images of a prior that bound the weights of the others
 ABSENT = -1e300  # log weight of an excluded image; finite, so that differences are not NaN
 
 
@@ -19,7 +20,8 @@ class Support:
     Attributes:
         rows: (k,) int64 indices into the store, ascending (store order).
         log_weights: (k,) float64 log importance weights, added to the logits; None: all 0. An image
-            drawn at random with probability p represents 1/p images: log weight -log p.
+            drawn at random with probability p represents 1/p images: log weight -log p. A batch
+            over the same rows has log weights (b, k), one row per query.
     """
 
     rows: NDArray[np.int64]
@@ -35,7 +37,14 @@ class Support:
     def at(self, positions: NDArray[np.int64] | slice) -> Support:
         """The images at the given positions in ``rows``, with their weights."""
         weights = self.log_weights
-        return Support(self.rows[positions], None if weights is None else weights[positions])
+        return Support(self.rows[positions], None if weights is None else weights[..., positions])
+
+    def of_queries(self, queries: slice) -> Support:
+        """The support of some queries of a batch."""
+        weights = self.log_weights
+        if weights is None or weights.ndim == 1:
+            return self
+        return Support(self.rows, weights[queries])
 
     def sampled(self, sample: RandomSample) -> Support:
         """A random subset by priority sampling: heavier images are kept more often.
@@ -228,6 +237,17 @@ class LogWeights:
         rows = np.flatnonzero(self.values > -np.inf)
         weights = self.values[rows]
         return Support(rows, weights if weights.any() else None)
+
+    @cached_property
+    def heaviest(self) -> Support:
+        """The images of the largest log weights, at most 64."""
+        rows = np.sort(np.argsort(-self.values, kind="stable")[:HEAVIEST])
+        return Support(rows, self.values[rows])
+
+    def above(self, log_weight: float) -> Support:
+        """The images whose log weight is at least ``log_weight``."""
+        rows = np.flatnonzero(self.values >= log_weight)
+        return Support(rows, self.values[rows])
 
     def of_class(self, label: int, rows: NDArray[np.int64]) -> LogWeights:
         """The prior restricted to the rows of a class, not all of them excluded; cached."""

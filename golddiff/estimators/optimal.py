@@ -16,13 +16,16 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.posteriors import as_support
-from golddiff.support import ABSENT, AnySupport, Support
+from golddiff.support import ABSENT, AnySupport, LogWeights, Prior, Support
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
 
 IMAGES_PER_CONTRIBUTION = 512
 # Images whose log posterior weight is lower are skipped: 10^7 of them change no result by 1e-6.
 NEGLIGIBLE_LOG_WEIGHT = -30.0
+# A prior rules out images whose posterior weight, relative to a heavy image, is at most exp(-60).
+# They are left out if few remain: queries that share all images are weighed together.
+RULED_OUT, FEW = 60.0, 1 / 16
 
 
 class Optimal(Estimator):
@@ -42,6 +45,41 @@ class Optimal(Estimator):
     one_logit = True
     joint = True
     part_size = ROWS_PER_TASK
+
+    def estimator_supports(
+        self, x: F32, sigma: float, prior: Prior
+    ) -> list[tuple[Estimator, AnySupport]]:
+        """This estimator, for each query over the images that the prior does not rule out.
+
+        No image is nearer than ||x|| - R, with R the largest norm of an image. If a heavy image is
+        much more probable than an image of log weight w could be at that distance, images below w
+        are left out. Under a precise measurement few images remain.
+        """
+        everything = self.store.everything(prior)
+        if not (self.joint and isinstance(prior, LogWeights)):
+            return [(self, everything)] * len(x)
+        gain, heavy, queries = precision(sigma), prior.heaviest, x.astype(np.float64)
+        values = self.store.values(heavy.rows)
+        likely = [
+            (heavy.log_importance() - gain * np.square(values - q).sum(axis=1)).max()
+            for q in queries
+        ]
+        nearest = (np.linalg.norm(queries, axis=1) - self.store.radius).clip(0) ** 2
+        possible = [prior.above(w) for w in likely + gain * nearest - RULED_OUT]
+        few = FEW * len(everything)
+        return [(self, support if len(support) < few else everything) for support in possible]
+
+    def _denoise_groups(self, x: F32, groups: dict[tuple[float, Prior], list[int]]) -> F32:
+        """See the base class; queries with log weights of their own are weighed together."""
+        if len(self.priors) < 2:
+            return super()._denoise_groups(x, groups)
+        out = np.empty_like(x)
+        for sigma in {level for level, _ in groups}:
+            own = [(prior, group) for (level, prior), group in groups.items() if level == sigma]
+            queries = [query for _, group in own for query in group]
+            supports = [s for p, g in own for _, s in self.estimator_supports(x[g], sigma, p)]
+            out[queries] = self.denoise_over(x[queries], sigma, supports)
+        return out
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a part; the image is one location."""
@@ -93,7 +131,7 @@ class Optimal(Estimator):
             pulls = np.exp(log_shares) * (products - (u * mean).sum(axis=1, keepdims=True))
             sums = sums_of(loaded, rows, pulls)
         in_x = 2 * gain * (sums - pulls.sum(axis=1, keepdims=True) * mean)
-        slopes = (log_shares - prior[kept]) / gain  # up to a constant common to all images
+        slopes = (log_shares - prior[..., kept]) / gain  # up to a constant common to all images
         terms = np.stack([pulls * slopes, pulls, np.exp(log_shares) * slopes], axis=1)
         return np.concatenate([in_x, terms.sum(axis=2)], axis=1)
 

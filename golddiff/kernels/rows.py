@@ -117,8 +117,8 @@ def _weights(flat, rows, prior, x, gain, scale, offset, out, log_max):  # type: 
         logits = out[q]
         heaviest, best = -np.inf, -np.inf
         for j in range(k):
-            heaviest = max(heaviest, prior[j])
-            logits[j] = prior[j] - gain * logits[j]
+            heaviest = max(heaviest, prior[q, j])
+            logits[j] = prior[q, j] - gain * logits[j]
             best = max(best, logits[j])
         total = 0.0
         for j in range(k):
@@ -134,7 +134,7 @@ def _weights(flat, rows, prior, x, gain, scale, offset, out, log_max):  # type: 
         for j in range(k):
             if logits[j] > threshold:
                 recomputed = True
-                logits[j] = prior[j] - gain * _in_float64(flat[rows[j]], x[q], scale, offset)
+                logits[j] = prior[q, j] - gain * _in_float64(flat[rows[j]], x[q], scale, offset)
             largest = max(largest, logits[j])
         log_max[q] = largest
         for j in range(k):
@@ -224,12 +224,14 @@ def _padded(x: NDArray[np.floating]) -> F32:
 def weights_of(stored: Stored, rows: I64, log_weights: F64, x: F32, gain: float) -> tuple[F64, F64]:
     """The largest logit, (b,), and exp(logit - largest), (b, k), for images in memory.
 
+    Log weights are (k,), or (b, k) if queries differ.
     A logit is log weight - gain ||x_q - x_i||^2, accurate enough that weighted averages of values
     of spread 1 are right to 1e-5. One thread.
     """
     weights, log_max = distances_of(stored, rows, x), np.empty(len(x))
     flat, scale, offset = stored.flat, stored.scale, stored.offset
-    _weights(flat, rows, log_weights, x, gain, scale, offset, weights, log_max)
+    prior = np.broadcast_to(log_weights, weights.shape)
+    _weights(flat, rows, prior, x, gain, scale, offset, weights, log_max)
     return log_max, weights
 
 

@@ -79,6 +79,26 @@ def test_log_weights_per_query(store, queries):
     assert np.allclose(posterior.log_density.numpy(), density, rtol=1e-6)
 
 
+@pytest.mark.parametrize("sigma", [0.01, 0.3, 3.0, 60.0])
+@pytest.mark.parametrize("spread", [3.0, 300.0, 30_000.0])
+def test_images_that_log_weights_rule_out_change_nothing(make_store, smooth_images, sigma, spread):
+    images = smooth_images(400, (1, 6, 6))
+    store = make_store(images)
+    weights = spread * np.random.default_rng(1).normal(0, 1, (3, store.n))
+    d = golddiff.Optimal(store).given(weights)
+    x = store.images([0, 1, 2]) + sigma * torch.randn(3, 1, 6, 6, generator=torch.manual_seed(0))
+    posterior = d.posterior(x, sigma)
+    mean, _, density = optimal(store, x, sigma, weights)
+    for computed in (posterior.mean, d(x, sigma)):
+        assert np.abs(flat(computed) - mean).max() < 1e-5
+    assert np.allclose(posterior.log_density.numpy(), density, rtol=1e-6)
+    weighed = [len(source.images) for source in d.attribute(x, sigma)]
+    if spread == 3:
+        assert weighed == [store.n] * 3
+    if spread == 30_000 and sigma >= 0.3:
+        assert max(weighed) < 20
+
+
 def test_given_measurement_is_bayes_rule(store, queries):
     generator, x = torch.Generator().manual_seed(0), queries(store, 3.0)
     matrix = torch.randn(4, store.d, generator=generator)
