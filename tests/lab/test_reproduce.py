@@ -10,7 +10,6 @@ from PIL import Image
 import golddiff
 from golddiff.cli import run
 from golddiff_lab.paper import likeness
-from golddiff_lab.paper.ablation import ROWS
 from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
 
 
@@ -268,22 +267,6 @@ def test_bad_input_to_plot_is_refused(fails, all_pages):
     )
 
 
-@pytest.mark.usefixtures("stand_in_networks")
-def test_the_ablation_has_a_row_for_every_part(tiny, tmp_path):
-    root, stores, _ = tiny
-    command = ["reproduce", "ablation", "--quick", "--n", "2", "--out", str(tmp_path / "out")]
-    data = ["--data", f"mnist={stores['mnist']}", "--oracle", f"mnist={root / 'mnist.pt'}"]
-    assert run([*command, *data]) == 0
-    rows = json.loads((tmp_path / "out" / "ablation.json").read_text())["rows"]
-    assert [row["row"] for row in rows] == [row.title for row in ROWS]
-    assert {row["column"] for row in rows} == {"MNIST"}
-    scores = {row["row"]: row["mse"]["mean"] for row in rows}
-    assert scores["without golden parts"] != scores["without mixture"]
-    page = (tmp_path / "out" / "ablation.md").read_text()
-    assert "without golden parts less GoldDiff, image by image" in page
-    assert "paper |" not in page
-
-
-def test_the_ablation_is_not_one_of_the_papers_experiments():
-    assert "ablation" in EXPERIMENTS
-    assert "ablation" not in of_the_paper()
+def test_other_estimators_are_not_one_of_the_papers_experiments():
+    assert "field" in EXPERIMENTS
+    assert "field" not in of_the_paper()
