@@ -25,7 +25,6 @@ OTHERS = {
     "oracle-runs": "runs of oracles from starting noise",
     "cluster": "results computed from shards without a local folder",
     "shards": "copies of remote shards",
-    "truth": "full scans that errors are measured against",
     "scaling": "stores and times of golddiff bench scaling",
 }
 

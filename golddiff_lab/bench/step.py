@@ -64,7 +64,7 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
         watch("queries")
         batches = queries(job.queries_from, store, job.sigmas, job.batch, job.seed)
         levels = list(zip(job.sigmas, batches, strict=True))
-        watch("full scans, unless cached")
+        watch("full scans")
         truths = _truths(job, references, levels)
         rows: list[Row] = []
         with started(specs) as sides:
@@ -126,5 +126,5 @@ def _truths(
         return {}
     queries = [(sigma, x[: job.compared]) for sigma, x in levels]
     distinct = {text_of(reference): reference for reference in references.values()}
-    scans = {k: full_scans(ref, queries, use_cache=job.cache) for k, ref in distinct.items()}
+    scans = {k: full_scans(ref, queries) for k, ref in distinct.items()}
     return {name: scans[text_of(reference)] for name, reference in references.items()}

@@ -127,6 +127,16 @@ class TestRun:
             assert [level["images"] for level in exact] == [n] * 10
             assert outcome.cells[n, "optimal"]["run"]["seconds"] > 0
 
+    def test_methods_with_the_same_full_scan_share_it(self, store, monkeypatch):
+        scanned, full_scans = [], scaling.truth.full_scans
+        monkeypatch.setattr(
+            scaling.truth, "full_scans",
+            lambda reference, *more: scanned.append(reference) or full_scans(reference, *more),
+        )  # fmt: skip
+        scaling.run(job(store, methods=("optimal", "golddiff-optimal", "pca")))
+        names = [(reference.store.n, type(reference).__name__) for reference in scanned]
+        assert names == [(40, "Optimal"), (40, "PCA"), (120, "Optimal"), (120, "PCA")]
+
     def test_a_failed_run_continues_with_the_missing_cell(self, store, monkeypatch):
         settings = job(store, methods=("optimal", "golddiff-optimal"))
         process = race.Process
