@@ -15,7 +15,6 @@ from golddiff.support import TiledSupport
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import peak_resident
 from golddiff.system.numbers import F32
-from golddiff_lab.machine import memory, watched_memory
 from golddiff_lab.peers import PEERS
 from golddiff_lab.sides import Check, Side, SideSpec
 from golddiff_lab.timing import Timed, timed
@@ -50,22 +49,14 @@ class RunningSide:
 
     def __init__(self, spec: SideSpec) -> None:
         store = ImageStore.open(spec.store, spec.memory_limit)
-        self._memory = {"opened": peak_resident()} | memory()
+        self._opened = peak_resident()
         self._side = make_side(spec, store)
         self._check: Check | None = None
-        self._warm: set[float] = set()
 
     def step(self, x: F32, sigma: float) -> Timed:
-        """One step of the whole batch (B, *shape); the first at a level also measures memory."""
+        """One step of the whole batch (B, *shape)."""
         queries = torch.from_numpy(x)
-        if sigma in self._warm:
-            return timed(lambda: self._side.step(queries, sigma).numpy())
-        self._warm.add(sigma)
-        with watched_memory() as peak:
-            first = timed(lambda: self._side.step(queries, sigma).numpy())
-        for name, size in peak.items():
-            self._memory[name] = max(size, self._memory.get(name, 0))
-        return first
+        return timed(lambda: self._side.step(queries, sigma).numpy())
 
     def run(self, images: int, steps: int, seed: int) -> Timed:
         """A whole DDIM run of the given number of images."""
@@ -84,10 +75,8 @@ class RunningSide:
         }
 
     def memory(self) -> dict[str, int]:
-        """Bytes resident after opening the store (``opened``) and the ``peak`` so far; also maxima
-        of ``anonymous`` memory and mapped ``files``, if the system reports them.
-        """
-        return self._memory | {"peak": peak_resident()}
+        """Largest resident bytes until the store was open (``opened``), and so far (``peak``)."""
+        return {"opened": self._opened, "peak": peak_resident()}
 
     def check(self, x: F32, sigma: float) -> tuple[float, str] | None:
         """Largest difference between a peer and golddiff's equivalent, with a description of it."""

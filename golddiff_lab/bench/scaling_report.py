@@ -26,8 +26,7 @@ weighed   training images in one query's support, at the largest size
 run       a whole 10-step run, ms per image
 queries   alternately states of a 10-step DDIM run of {passing} over the {n:,} images, and noisy
           held-out images (new crops, flips and colours of training images)
-peak      peak resident memory of each process, with anonymous memory and mapped files shown
-          separately; stores are opened with memory_limit {limit}
+peak      peak resident memory of each process; stores are opened with memory_limit {limit}
 kept in   {folder}"""
 
 
@@ -81,15 +80,11 @@ def _levels_table(job: ScalingJob, outcome: Outcome) -> list[str]:
 
 def _memory_table(job: ScalingJob, outcome: Outcome) -> list[str]:
     rows = [
-        [method, f"{cell['n']:,}"]
-        + [
-            byte_size(cell["memory"][name]) if name in cell["memory"] else "-"
-            for name in ("anonymous", "files", "peak")
-        ]
+        [method, f"{cell['n']:,}", byte_size(cell["memory"]["peak"])]
         for method in job.methods
         for cell in _of(outcome, method)
     ]
-    return markdown_table(["method", "images", "anonymous", "mapped files", "peak"], rows)
+    return markdown_table(["method", "images", "peak"], rows)
 
 
 def figures(job: ScalingJob, outcome: Outcome) -> dict[str, Any]:
