@@ -18,11 +18,10 @@ import typer
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import JsonPath, Seed, Threads
 from golddiff.cli.terminal import progress_bar, say, starting, write_json
-from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration, shape_text
-from golddiff_lab.given import given_store
 from golddiff_lab.training.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -74,7 +73,8 @@ def train(options: TrainOptions) -> None:
     settings.check()
     line = command_of(options.data, out, settings, threads)
     with _stop_event() as stopped:
-        run = _train(_store(options.data), out, settings, stopped, line)
+        store = cached_store(options.data, SourceOptions(), say=say, progress=True)
+        run = _train(store, out, settings, stopped, line)
         loss = ""
         if run.history:
             _draw(run, out)
@@ -159,10 +159,6 @@ def _stop_event() -> Iterator[threading.Event]:
         yield event
     finally:
         restore()
-
-
-def _store(data: str) -> ImageStore:
-    return given_store(data, SourceOptions(), say, progress=True)
 
 
 @oracle.command()
@@ -275,7 +271,8 @@ def patch_sizes(options: PatchSizesOptions) -> None:
         options.sizes,
         options.boundary, options.samples, options.images, options.seed,
     )  # fmt: skip
-    network, store = load_oracle(options.network), _store(options.store)
+    network = load_oracle(options.network)
+    store = cached_store(options.store, SourceOptions(), say=say, progress=True)
     with progress_bar() as bar:
         task = bar.add_task("measuring patch sizes")
         result = calibrated(
