@@ -71,7 +71,7 @@ def train(options: TrainOptions) -> None:
     if settings.minutes is None and settings.steps is None:
         settings = replace(settings, minutes=60.0)
     settings.check()
-    line = command_of(options.data, out, settings, threads)
+    line = shlex.join(["golddiff", *sys.argv[1:]])
     with _stop_event() as stopped:
         store = cached_store(options.data, SourceOptions(), say=say, progress=True)
         run = _train(store, out, settings, stopped, line)
@@ -83,22 +83,6 @@ def train(options: TrainOptions) -> None:
         if stopped.is_set():
             say("stopped; run the same command again to continue")
             raise KeyboardInterrupt
-
-
-def command_of(data: str, out: Path, settings: TrainSettings, threads: int | None) -> str:
-    """The command line of a run, with all settings that differ from their defaults."""
-    words = ["golddiff", "oracle", "train", "--data", data, "--out", str(out)]
-    defaults = TrainSettings().as_dict()
-    changed: dict[str, Any] = {n: v for n, v in settings.as_dict().items() if v != defaults[n]}
-    changed["multipliers"] = ",".join(map(str, settings.multipliers))
-    changed["minutes"] = settings.minutes
-    for name, value in {**changed, "channels": settings.channels, "threads": threads}.items():
-        if value is True:
-            words.append(f"--{name.replace('_', '-')}")
-        elif value is not None:
-            number = f"{value:g}" if isinstance(value, float) else str(value)
-            words += [f"--{name.replace('_', '-')}", number]
-    return shlex.join(words)
 
 
 def _train(
