@@ -61,7 +61,7 @@ def level_rows(
             "side": side.name,
             **_times(timings[side.name], len(x)),
             **_errors(timings[side.name].out, exact.get(side.name)),
-            **side.ask("about", x.numpy(), sigma),
+            "images": side.ask("weighed", x.numpy(), sigma),
         }
         for side in sides
     ]

@@ -65,14 +65,18 @@ class RunningSide:
             lambda: sample(denoiser, images, steps, seed=seed, trajectory=False).images.numpy()
         )
 
-    def about(self, x: F32, sigma: float) -> dict[str, Any]:
-        """The side's description of a step, and how many images it weighs per query."""
-        denoiser = self._side.step
-        describe = getattr(denoiser, "describe_step", None)
-        return {
-            "description": str(describe(sigma)) if callable(describe) else None,
-            "images": _weighed(denoiser, x, sigma) if isinstance(denoiser, Denoiser) else None,
-        }
+    def weighed(self, x: F32, sigma: float) -> float | None:
+        """Mean number of images in a query's support; tiled supports count distinct images."""
+        if not isinstance(self._side.step, Denoiser):
+            return None
+        try:
+            queries = x.reshape(len(x), -1)
+            supports = self._side.step.estimator_supports(queries, sigma, None)
+        except ArgumentError:
+            return None  # it weighs no images, or does not report its supports
+        return float(
+            np.mean([len(s.rows) if isinstance(s, TiledSupport) else len(s) for _, s in supports])
+        )
 
     def memory(self) -> dict[str, int]:
         """Largest resident bytes until the store was open (``opened``), and so far (``peak``)."""
@@ -87,14 +91,3 @@ class RunningSide:
         queries = torch.from_numpy(x)
         difference = self._check.theirs(queries, sigma) - self._check.ours(queries, sigma)
         return float(difference.abs().max()), self._check.text
-
-
-def _weighed(denoiser: Denoiser, x: F32, sigma: float) -> float | None:
-    """Mean number of images in a query's support; tiled supports count distinct images."""
-    try:
-        supports = denoiser.estimator_supports(x.reshape(len(x), -1), sigma, None)
-    except ArgumentError:
-        return None  # it weighs no images, or does not report its supports
-    return float(
-        np.mean([len(s.rows) if isinstance(s, TiledSupport) else len(s) for _, s in supports])
-    )

@@ -47,7 +47,6 @@ class StepJob:
     limit: int | None = option("Use only this number of images, the first ones.", None)
     seed: int = option("Seed of noise and random choices.", 0)
     threads: Threads = None
-    verbose: bool = option("Describe each side's work at each level.", False)
     settings: MethodSettings = field(default_factory=MethodSettings)
     json: JsonPath = None
 

@@ -57,9 +57,6 @@ def step(options: StepJob) -> None:
     say(report.machine_line(outcome.machine))
     say(*report.levels_table(figures), *report.notes(options, outcome))
     say(*report.memory_table(outcome))
-    for row in outcome.rows if options.verbose else ():
-        if row["description"] is not None:
-            say(f"sigma {row['sigma']:.3g}, {row['side']}: {row['description']}")
     header = {"golddiff": __version__, "store": summary(outcome.store)}
     write_json(options.json, {**header, **figures})
 
