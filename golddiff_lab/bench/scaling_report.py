@@ -121,7 +121,6 @@ def figures(job: ScalingJob, outcome: Outcome) -> dict[str, Any]:
         "references": outcome.references,
         "fits": {method: fits(method) for method in job.methods},
         "cells": list(outcome.cells.values()),
-        "panels": [panel.figures() for panel in panels(job, outcome)],
     }
 
 
