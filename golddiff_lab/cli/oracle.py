@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,8 +68,6 @@ def train(options: TrainOptions) -> None:
 
     out, threads, settings = options.out, options.threads, options.settings
     use_threads(threads)
-    if settings.minutes is None and settings.steps is None:
-        settings = replace(settings, minutes=60.0)
     settings.check()
     line = shlex.join(["golddiff", *sys.argv[1:]])
     with _stop_event() as stopped:
