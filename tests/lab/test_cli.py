@@ -66,7 +66,6 @@ def test_a_race_reports_every_side_at_every_level(store, tmp_path, capsys):
             assert side["ratio"] == pytest.approx(release / side["seconds"])
             assert side["rmse"] >= 0
             assert side["gflop"] == pytest.approx(side["seconds"] * rate / 1e9)
-        assert level["sides"]["release"]["same_maths_difference"] < 1e-3
     for side in figures["sides"].values():
         assert side["bytes_peak"] >= side["bytes_opened"] > 1 << 20
         assert math.isfinite(side["rmse"])
@@ -200,7 +199,6 @@ def test_a_method_runs_in_a_separate_process(store):
         memory = side.ask("memory")
         assert memory["peak"] >= memory["opened"] > 1 << 20
         assert side.ask("weighed", x.numpy(), 1.0) is None
-        assert side.ask("check", x.numpy(), 1.0) is None
         side._process.kill()
         with pytest.raises(ArgumentError, match=r"wiener: its process ended \(exit code -9\)"):
             side.ask("step", x.numpy(), 1.0)
