@@ -89,24 +89,6 @@ def _memory_table(job: ScalingJob, outcome: Outcome) -> list[str]:
 
 def figures(job: ScalingJob, outcome: Outcome) -> dict[str, Any]:
     """Everything measured, for --json."""
-
-    def fits(method: str) -> dict[str, Any]:
-        cells = _of(outcome, method)
-        levels = [
-            {
-                "sigma": sigma,
-                **{
-                    name: _fit(outcome, [cell["levels"][i][name] for cell in cells])
-                    for name in ("seconds", "processor_seconds", "images")
-                },
-            }
-            for i, sigma in enumerate(job.sigmas)
-        ]
-        runs = _fit(outcome, [cell["run"]["seconds"] for cell in cells])
-        return {
-            "levels": levels, "run": runs, "sum_of_levels": _fit(outcome, list(map(_sum, cells))),
-        }  # fmt: skip
-
     hidden = ("settings", "json", "plot")
     return {
         "machine": machine_figures(outcome.machine),
@@ -119,7 +101,6 @@ def figures(job: ScalingJob, outcome: Outcome) -> dict[str, Any]:
             {"path": str(s.path), "n": s.n, "source": s.manifest.source} for s in outcome.stores
         ],
         "references": outcome.references,
-        "fits": {method: fits(method) for method in job.methods},
         "cells": list(outcome.cells.values()),
     }
 
