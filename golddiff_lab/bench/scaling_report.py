@@ -48,32 +48,29 @@ def lines(job: ScalingJob, outcome: Outcome) -> list[str]:
 
 def _levels_table(job: ScalingJob, outcome: Outcome) -> list[str]:
     """One row per noise level and method, then rows of the whole run."""
-    rows = []
+    rows, sizes = [], [store.n for store in outcome.stores]
     for i, sigma in enumerate([*job.sigmas, None]):
         for method in job.methods:
             cells = _of(outcome, method)
             measured = [cell["run"] if sigma is None else cell["levels"][i] for cell in cells]
-            seconds, cpu = (
-                _fit(outcome, [m[name] for m in measured])
-                for name in ("seconds", "processor_seconds")
-            )
+            seconds, cpu = ([m[k] for m in measured] for k in ("seconds", "processor_seconds"))
             rows.append(
                 [
                     ("run" if sigma is None else f"{sigma:.3g}")
                     if method == job.methods[0]
                     else "",
                     method,
-                    *(f"{1e3 * cost:.1f}" for cost in seconds["costs"]),
-                    *(number(seconds[name], ".2f") for name in ("exponent", "ratio")),
-                    number(cpu["exponent"], ".2f"),
+                    *(f"{1e3 * cost:.1f}" for cost in seconds),
+                    number(exponent(sizes, seconds), ".2f"),
+                    number(ratio(seconds), ".2f"),
+                    number(exponent(sizes, cpu), ".2f"),
                     *(number(m.get("rmse"), ".4f") for m in measured),
                     number(measured[-1].get("images"), ",.0f"),
                 ]
             )
-    sizes = [f"{store.n:,}" for store in outcome.stores]
     header = [
-        "sigma", "method", *(f"ms, {n}" for n in sizes), "exponent", "ratio", "cpu exponent",
-        *(f"RMSE, {n}" for n in sizes), "weighed",
+        "sigma", "method", *(f"ms, {n:,}" for n in sizes), "exponent", "ratio", "cpu exponent",
+        *(f"RMSE, {n:,}" for n in sizes), "weighed",
     ]  # fmt: skip
     return markdown_table(header, rows, left=2)
 
@@ -131,11 +128,6 @@ def panels(job: ScalingJob, outcome: Outcome) -> list[Panel]:
 
 def _of(outcome: Outcome, method: str) -> list[Result]:
     return [outcome.cells[store.n, method] for store in outcome.stores]
-
-
-def _fit(outcome: Outcome, costs: list[float | None]) -> dict[str, Any]:
-    sizes = [store.n for store in outcome.stores]
-    return {"costs": costs, "exponent": exponent(sizes, costs), "ratio": ratio(costs)}
 
 
 def _sum(cell: Result) -> float:
