@@ -13,7 +13,6 @@ from golddiff.system.errors import ArgumentError, StoreError
 from golddiff_lab.bench.step_job import StepJob
 from golddiff_lab.machine import Rates
 from golddiff_lab.process import Process
-from golddiff_lab.running import RunningSide
 from golddiff_lab.sides import SideSpec
 from tests.lab.checkouts import write_checkout
 from tests.lab.in_process import InProcess
@@ -175,13 +174,13 @@ def test_a_side_that_fails_raises_an_error_with_its_name(store, tmp_path):
     spec = SideSpec("release", store.path, peer)
     with (
         pytest.raises(ArgumentError, match=r"release: peer: .*their own fault"),
-        Process("release", RunningSide, spec, 1),
+        Process(spec),
     ):
         pass
     missing = SideSpec("optimal", tmp_path / "nowhere")
     with (
         pytest.raises(StoreError, match=r"optimal: store: .*nowhere does not exist"),
-        Process("optimal", RunningSide, missing, 1),
+        Process(missing),
     ):
         pass
 
@@ -190,7 +189,7 @@ def test_a_method_runs_in_a_separate_process(store):
     spec = SideSpec("wiener", store.path)
     x = store.images([0, 1])
     before = os.environ.get("OMP_NUM_THREADS")
-    with Process("wiener", RunningSide, spec, 1) as side:
+    with Process(spec) as side:
         assert os.environ.get("OMP_NUM_THREADS") == before
         step = side.ask("step", x.numpy(), 1.0)
         assert step.seconds > 0

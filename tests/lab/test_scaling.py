@@ -15,7 +15,6 @@ from golddiff_lab.bench.prefixes import stores_for
 from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.fit import exponent, ratio
 from golddiff_lab.machine import Rates
-from golddiff_lab.running import RunningSide
 from tests.lab.in_process import InProcess
 
 
@@ -94,11 +93,9 @@ class TestRun:
 
         def recorded(spec):
             self.cells.append((spec.store.name, spec.name))
-            return RunningSide(spec)
+            return InProcess(spec)
 
-        monkeypatch.setattr(
-            race, "Process", lambda name, _, spec, threads: InProcess(name, recorded, spec, threads)
-        )
+        monkeypatch.setattr(race, "Process", recorded)
         monkeypatch.setattr(scaling, "measure", lambda: Rates(1, 1e9, 1e9))
 
     def test_a_cell_is_measured_once_unless_fresh(self, store):
