@@ -1,8 +1,9 @@
-"""Argument checks shared by several commands."""
+"""Argument checks, and the opening of ``--data``, shared by several commands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golddiff.estimators.registry import method_named
@@ -10,6 +11,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.units import shape_text
 
 if TYPE_CHECKING:
+    from golddiff.sources.source_options import SourceOptions
     from golddiff.store.images import ImageStore
 
 STEPS = 10  # steps of the DDIM run whose noise levels are benchmarked
@@ -26,6 +28,16 @@ def at_least(job: object, **least: int) -> None:
 def split_names(names: Iterable[str]) -> tuple[str, ...]:
     """Names of methods, from texts that each hold one name or several separated by commas."""
     return tuple(method_named(name) for text in names for name in text.split(","))
+
+
+def given_store(data: str, reading: SourceOptions, say: Callable[[str], None]) -> ImageStore:
+    """Open the store at a path as it is, or the cached store of another source."""
+    from golddiff.store.cache import cached_store
+    from golddiff.store.images import ImageStore
+    from golddiff.store.opening import is_store
+
+    path = Path(data).expanduser()
+    return ImageStore.open(path) if is_store(path) else cached_store(data, reading, say=say)
 
 
 def check_side(store: ImageStore, side: int) -> None:

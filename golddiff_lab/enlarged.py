@@ -1,12 +1,11 @@
 """Enlarge a training set by augmentation, for experiments on how cost grows with size.
 
-Augmented images look like photographs and are all different, but they add no new data: they
-are crops, flips and colour changes of the original images.
+Augmented images look like photographs, but they add no new data: they are crops, flips and colour
+changes of the original images.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from golddiff.system.errors import SourceError
 from golddiff_lab.augment import NUMBERS, augmented
 
 BLOCK = 256  # images that share a random generator and are augmented together
-REDRAWN = 4  # after this many duplicates of an image, noise is added
 
 
 def enlarge(
@@ -43,8 +41,8 @@ class EnlargedSource:
     """A source of the images of a store, followed by rounds of augmented copies in the same order.
 
     With n originals, image i is an augmented copy of image i mod n, with its label; the first n are
-    unchanged. Every image depends only on the store, the seed and the images before it, so a
-    shorter set is a prefix of a longer one. No augmented copy equals an earlier image.
+    unchanged. Every image depends only on the store and the seed, so a shorter set is a prefix of a
+    longer one.
 
     Args:
         originals: uint8 images of 1 or 3 channels (:func:`golddiff.store.opening.open_store`).
@@ -69,16 +67,14 @@ class EnlargedSource:
         return rebatch(self._pieces(), size)
 
     def _pieces(self) -> Iterator[Batch]:
-        seen: set[bytes] = set()
         count = self._originals.count
         starts = range(0, self._limit, BLOCK)
         for start, batch in zip(starts, self._originals.batches(BLOCK), strict=False):
-            seen.update(_digest(image) for image in batch.pixels)
             yield batch.part(0, self._limit - start)
         for first in range(count, self._limit, count):
-            yield from self._copies(first // count, min(count, self._limit - first), seen)
+            yield from self._copies(first // count, min(count, self._limit - first))
 
-    def _copies(self, repeat: int, most: int, seen: set[bytes]) -> Iterator[Batch]:
+    def _copies(self, repeat: int, most: int) -> Iterator[Batch]:
         """Augmented copies of the first ``most`` images, in blocks."""
         count, labels = self._originals.count, self._originals.labels
 
@@ -90,26 +86,4 @@ class EnlargedSource:
         starts = range(0, most, BLOCK)
         for start, images in zip(starts, map_ahead(block, starts), strict=True):
             images = images[: most - start]
-            for i, image in enumerate(images):
-                images[i] = self._unique(seen, image, repeat, start + i)
             yield Batch(images, None if labels is None else labels[start : start + len(images)])
-
-    def _unique(
-        self, seen: set[bytes], image: NDArray[np.uint8], repeat: int, row: int
-    ) -> NDArray[np.uint8]:
-        """The image if it is new, else another augmented copy of the same original."""
-        attempt = 0
-        while (digest := _digest(image)) in seen:
-            attempt += 1
-            generator = np.random.default_rng([self._seed, repeat, row, attempt])
-            original = self._originals.pixels(row, row + 1)
-            image = augmented(original, generator.random((1, NUMBERS)))[0]
-            if attempt >= REDRAWN:  # a picture of a single colour has few distinct copies
-                noise = generator.integers(-attempt, attempt + 1, image.shape)
-                image = np.clip(image + noise, 0, 255).astype(np.uint8)
-        seen.add(digest)
-        return image
-
-
-def _digest(image: NDArray[np.generic]) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=8).digest()

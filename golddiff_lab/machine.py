@@ -1,22 +1,17 @@
-"""Measure the speed of a device and the memory of this process."""
+"""Measure the speed of a device."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from golddiff.system.memory import process_memory
 from golddiff_lab.timing import CPU, timed
 
 MATRIX_SIDE, COPIED = 2048, 1 << 27
 ON_A_GPU, COPIED_ON_A_GPU = 8192, 1 << 31
 RUNS = 8
-EVERY = 0.02  # seconds between readings of the memory
-FIELDS = {"VmRSS": "resident", "RssAnon": "anonymous", "RssFile": "files", "VmHWM": "peak"}
 
 
 @dataclass(frozen=True)
@@ -57,32 +52,3 @@ def measure(device: torch.device = CPU) -> Rates:
         2 * side**3 / fastest(lambda: a @ b),
         2 * size / fastest(lambda: target.copy_(source)),
     )
-
-
-def memory() -> dict[str, int]:
-    """Memory of this process in bytes: resident, anonymous, mapped files, and peak resident.
-
-    Empty if the system does not report it.
-    """
-    return {FIELDS[name]: size for name, size in process_memory().items() if name in FIELDS}
-
-
-@contextlib.contextmanager
-def watched_memory() -> Iterator[dict[str, int]]:
-    """The maximum of each figure of :func:`memory` during the block, read 50 times a second."""
-    peak, stop = memory(), threading.Event()
-
-    def watch() -> None:
-        ended = False
-        while not ended:
-            ended = stop.wait(EVERY)
-            for name, size in memory().items():
-                peak[name] = max(peak.get(name, 0), size)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        stop.set()
-        thread.join()

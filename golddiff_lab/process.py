@@ -1,4 +1,4 @@
-"""Run an object in its own process, so that its memory and imported modules are separate."""
+"""Run a side of a race in its own process, so that its memory and imported modules are separate."""
 
 from __future__ import annotations
 
@@ -7,39 +7,33 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
 from golddiff.system.parallel import use_threads
+from golddiff_lab.running import RunningSide
+from golddiff_lab.sides import SideSpec
 
 
 class Process:
-    """An object created in another process, whose methods are called through a pipe.
+    """A :class:`RunningSide` in another process, whose methods are called through a pipe.
 
     The process starts immediately. Used as a context manager, it is stopped at the end.
 
-    Args:
-        name: prefix of its error messages.
-        make: a module-level function that creates the object from ``spec``.
-        spec: a picklable argument of ``make``.
-        threads: number of threads of the process.
-
     Raises:
-        GoldDiffError: any error of the object, prefixed with its name.
+        GoldDiffError: any error of the side, prefixed with its name.
     """
 
-    def __init__(self, name: str, make: Callable[[Any], object], spec: Any, threads: int) -> None:
-        self.name = name
+    def __init__(self, spec: SideSpec) -> None:
+        self.name = spec.name
         context = multiprocessing.get_context("spawn")
         self._pipe, child_pipe = context.Pipe()
-        self._process = context.Process(
-            target=serve, args=(make, spec, threads, child_pipe), daemon=True
-        )
+        self._process = context.Process(target=serve, args=(spec, child_pipe), daemon=True)
         # Set before torch and tqdm are imported in the child: limits threads of the libraries
         # that a peer loads, and hides its progress bars, which would mix with ours.
-        with environment(OMP_NUM_THREADS=str(threads), TQDM_DISABLE="1"):
+        with environment(OMP_NUM_THREADS=str(spec.threads), TQDM_DISABLE="1"):
             self._process.start()
         child_pipe.close()  # otherwise reading here would not fail when the process ends
 
@@ -63,7 +57,7 @@ class Process:
             self._process.join()
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the object and return its result."""
+        """Call a method of the side and return its result."""
         self._pipe.send((method, arguments))
         return self._answer()
 
@@ -81,16 +75,16 @@ class Process:
         return answer
 
 
-def serve(make: Callable[[Any], object], spec: Any, threads: int, pipe: Connection) -> None:
-    """Main function of the child process: create the object, serve calls until the pipe closes."""
+def serve(spec: SideSpec, pipe: Connection) -> None:
+    """Main function of the child process: create the side, serve calls until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops this process
-    use_threads(threads)
+    use_threads(spec.threads)
     try:
-        target = make(spec)
+        side = RunningSide(spec)
         pipe.send((None, None))
         while True:
             method, arguments = pipe.recv()
-            pipe.send((None, getattr(target, method)(*arguments)))
+            pipe.send((None, getattr(side, method)(*arguments)))
     except (EOFError, BrokenPipeError):
         return  # the parent closed the pipe
     except GoldDiffError as error:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from golddiff_lab.process import Process
-from golddiff_lab.running import RunningSide
 from golddiff_lab.sides import SideSpec
 from golddiff_lab.timing import Timing, in_turns
 from golddiff_lab.truth import rmse
@@ -25,7 +24,7 @@ WITHIN = 0.95  # quantile of the error over queries
 def started(specs: Sequence[SideSpec]) -> Iterator[list[Process]]:
     """Start the sides in parallel, each in its own process."""
     with contextlib.ExitStack() as stack:
-        sides = [Process(spec.name, RunningSide, spec, spec.threads) for spec in specs]
+        sides = [Process(spec) for spec in specs]
         for side in sides:
             stack.callback(side.close)
         for side in sides:
@@ -61,7 +60,7 @@ def level_rows(
             "side": side.name,
             **_times(timings[side.name], len(x)),
             **_errors(timings[side.name].out, exact.get(side.name)),
-            **side.ask("about", x.numpy(), sigma),
+            "images": side.ask("weighed", x.numpy(), sigma),
         }
         for side in sides
     ]

@@ -15,21 +15,9 @@ from golddiff.support import TiledSupport
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import peak_resident
 from golddiff.system.numbers import F32
-from golddiff_lab.machine import memory, watched_memory
 from golddiff_lab.peers import PEERS
-from golddiff_lab.sides import Check, Side, SideSpec
+from golddiff_lab.sides import SideSpec, Step
 from golddiff_lab.timing import Timed, timed
-
-
-def make_side(spec: SideSpec, store: ImageStore) -> Side:
-    """The side that ``spec`` names.
-
-    Raises:
-        GoldDiffError: the method or the peer cannot be created.
-    """
-    if spec.name in PEERS:
-        return PEERS[spec.name].make(spec, store)
-    return Side(created(spec.name, store, spec.settings, spec.seed))
 
 
 def created(method: str, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
@@ -50,62 +38,38 @@ class RunningSide:
 
     def __init__(self, spec: SideSpec) -> None:
         store = ImageStore.open(spec.store, spec.memory_limit)
-        self._memory = {"opened": peak_resident()} | memory()
-        self._side = make_side(spec, store)
-        self._check: Check | None = None
-        self._warm: set[float] = set()
+        self._opened = peak_resident()
+        self._step: Step
+        if spec.name in PEERS:
+            self._step = PEERS[spec.name].make(spec, store)
+        else:
+            self._step = created(spec.name, store, spec.settings, spec.seed)
 
     def step(self, x: F32, sigma: float) -> Timed:
-        """One step of the whole batch (B, *shape); the first at a level also measures memory."""
+        """One step of the whole batch (B, *shape)."""
         queries = torch.from_numpy(x)
-        if sigma in self._warm:
-            return timed(lambda: self._side.step(queries, sigma).numpy())
-        self._warm.add(sigma)
-        with watched_memory() as peak:
-            first = timed(lambda: self._side.step(queries, sigma).numpy())
-        for name, size in peak.items():
-            self._memory[name] = max(size, self._memory.get(name, 0))
-        return first
+        return timed(lambda: self._step(queries, sigma).numpy())
 
     def run(self, images: int, steps: int, seed: int) -> Timed:
         """A whole DDIM run of the given number of images."""
-        denoiser: Any = self._side.step
+        denoiser: Any = self._step
         return timed(
             lambda: sample(denoiser, images, steps, seed=seed, trajectory=False).images.numpy()
         )
 
-    def about(self, x: F32, sigma: float) -> dict[str, Any]:
-        """The side's description of a step, and how many images it weighs per query."""
-        denoiser = self._side.step
-        describe = getattr(denoiser, "describe_step", None)
-        return {
-            "description": str(describe(sigma)) if callable(describe) else None,
-            "images": _weighed(denoiser, x, sigma) if isinstance(denoiser, Denoiser) else None,
-        }
+    def weighed(self, x: F32, sigma: float) -> float | None:
+        """Mean number of images in a query's support; tiled supports count distinct images."""
+        if not isinstance(self._step, Denoiser):
+            return None
+        try:
+            queries = x.reshape(len(x), -1)
+            supports = self._step.estimator_supports(queries, sigma, None)
+        except ArgumentError:
+            return None  # it weighs no images, or does not report its supports
+        return float(
+            np.mean([len(s.rows) if isinstance(s, TiledSupport) else len(s) for _, s in supports])
+        )
 
     def memory(self) -> dict[str, int]:
-        """Bytes resident after opening the store (``opened``) and the ``peak`` so far; also maxima
-        of ``anonymous`` memory and mapped ``files``, if the system reports them.
-        """
-        return self._memory | {"peak": peak_resident()}
-
-    def check(self, x: F32, sigma: float) -> tuple[float, str] | None:
-        """Largest difference between a peer and golddiff's equivalent, with a description of it."""
-        if self._side.check is None:
-            return None
-        if self._check is None:
-            self._check = self._side.check()
-        queries = torch.from_numpy(x)
-        difference = self._check.theirs(queries, sigma) - self._check.ours(queries, sigma)
-        return float(difference.abs().max()), self._check.text
-
-
-def _weighed(denoiser: Denoiser, x: F32, sigma: float) -> float | None:
-    """Mean number of images in a query's support; tiled supports count distinct images."""
-    try:
-        supports = denoiser.estimator_supports(x.reshape(len(x), -1), sigma, None)
-    except ArgumentError:
-        return None  # it weighs no images, or does not report its supports
-    return float(
-        np.mean([len(s.rows) if isinstance(s, TiledSupport) else len(s) for _, s in supports])
-    )
+        """Largest resident bytes until the store was open (``opened``), and so far (``peak``)."""
+        return {"opened": self._opened, "peak": peak_resident()}

@@ -35,30 +35,3 @@ class SideSpec:
     seed: int = 0
     threads: int = 1
     memory_limit: float = DEFAULT_LIMIT
-
-
-@dataclass(frozen=True)
-class Check:
-    """Two steps that compute the same quantity, so that their outputs can be compared.
-
-    Attributes:
-        theirs, ours: the steps of the peer and of golddiff.
-        text: description of the quantity.
-    """
-
-    theirs: Step
-    ours: Step
-    text: str
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side, ready to be timed.
-
-    Attributes:
-        step: a call (x, sigma) -> x0 like a denoiser's.
-        check: for a peer, creates the comparison with golddiff's equivalent.
-    """
-
-    step: Step
-    check: Callable[[], Check] | None = None

@@ -23,8 +23,7 @@ from golddiff.kernels.contributions import Ranking, Weights
 from golddiff.kernels.kamb_cpu import Axis
 from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.reference import pca_mask
-from golddiff_lab.reference_kamb import compared, framed_by
+from reliability.reference import compared, framed_by, pca_mask
 from tests.conftest import float64_images
 
 SIGMAS = [60.0, 3.0, 0.5, 0.05]

@@ -318,16 +318,9 @@ def test_index_info_and_sample_work_on_one_store(photos, capsys):
 
 def test_demo_draws_its_pictures_from_a_folder_of_images(photos, capsys):
     assert run(["demo", "--data", str(photos), "--size", "8", "--out", "pictures"]) == 0
-    assert sorted(os.listdir("pictures")) == [
-        "dial.png",
-        "methods.png",
-        "moons.png",
-        "trajectory.png",
-    ]
+    assert sorted(os.listdir("pictures")) == ["dial.png", "methods.png"]
     out = capsys.readouterr().out
-    assert all(
-        f"pictures/{name}.png: " in out for name in ("dial", "methods", "moons", "trajectory")
-    )
+    assert all(f"pictures/{name}.png: " in out for name in ("dial", "methods"))
 
 
 @pytest.mark.parametrize("name", ["GoldDiff-PCA", "golddiff_pca", " golddiff-pca"])

@@ -124,17 +124,6 @@ class TestCommand:
         assert run(["prepare", path, "--method", "pca"]) == 2
         assert "cannot be written" in capsys.readouterr().err
 
-    def test_verbose_reports_how_images_are_chosen(self, path, capsys):
-        options = ["--method", "adaptive-pca", "--tol", "0.1", "--sigmas", "3,0.3", "--labels", "1"]
-        assert run(["prepare", path, *options, "--verbose"]) == 0
-        lines = capsys.readouterr().out.splitlines()
-        (summary,) = [line for line in lines if line.startswith("sigma 3, class 1: ")]
-        assert "weighs all 150 images" in summary
-
-    def test_verbose_reports_no_choice_for_wiener(self, path, capsys):
-        assert run(["prepare", path, "--method", "wiener", "--sigmas", "3", "--verbose"]) == 0
-        assert "sigma 3" not in capsys.readouterr().out
-
     def test_sigmas_and_labels_select_noise_levels_and_classes(self, path, tmp_path):
         report = tmp_path / "prepared.json"
         options = ["--method", "adaptive-optimal", "--tol", "0.1", "--json", str(report)]

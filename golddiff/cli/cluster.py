@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 JOINING = "joining the cluster"
-BARS = 24  # largest number of shards with a progress bar each
 
 
 def join(address: str) -> None:
@@ -42,17 +41,13 @@ def answers_per_shard(
     return calls * sum(len(set(classes[i : i + batch_size])) for i in range(0, n, batch_size))
 
 
-def shard_bars(bar: Progress, store: ImageStore, answers: int) -> None:
-    """Show a bar per shard of a sharded store; for more than ``BARS`` only the slowest shard's."""
+def shard_bar(bar: Progress, store: ImageStore, answers: int) -> None:
+    """Show a bar of a sharded store's slowest shard."""
     paths = getattr(store, "paths", None)
     if paths is None:
         return
     pool: Any = store.pool  # type: ignore[attr-defined]
     names = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
-    if len(names) <= BARS:
-        tasks = [bar.add_task(f"  {name}", total=answers) for name in names]
-        pool.on_answer = lambda shard: bar.advance(tasks[shard])
-        return
     answered = [0] * len(names)
     task = bar.add_task(f"  all {len(names):,} shards", total=answers)
 

@@ -2,9 +2,9 @@
 
 Commands share options by sharing these dataclasses. A field becomes an option in one of three ways:
 its default is ``option(...)`` or ``argument(...)``; its type is ``Annotated[...,
-typer.Option(...)]``; or its metadata has ``help`` and optionally ``panel`` (of the help page) and
-``default`` (if it differs on the command line), for settings that are independent of the command
-line. Other fields are no options. Values of types that typer lacks are parsed by ``READ``.
+typer.Option(...)]``; or its metadata has ``help`` and optionally ``panel`` (of the help page), for
+settings that are independent of the command line. Other fields are no options. Values of types that
+typer lacks are parsed by ``READ``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _parameters(kind: type) -> Iterator[inspect.Parameter]:
             # By default a boolean has no "--no-" form.
             flag = (f"--{member.name.replace('_', '-')}",) if hint is bool else ()
             make, names = metadata.pop("kind", typer.Option), metadata.pop("names", flag)
-            panel, default = metadata.pop("panel", None), metadata.pop("default", default)
+            panel = metadata.pop("panel", None)
             hint = Annotated[hint, make(*names, rich_help_panel=panel, **metadata)]
         elif get_origin(hint) is not Annotated:
             continue

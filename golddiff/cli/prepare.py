@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 
 from golddiff import __version__
@@ -31,7 +30,6 @@ class _PrepareOptions:
     labels: str | None = option(
         "Comma-separated classes to prepare for; default: all images together.", None
     )
-    verbose: bool = option("Describe the subset chosen at each noise level.", False)
     json: JsonPath = None
     threads: Threads = None
     settings: MethodSettings = field(default_factory=MethodSettings)
@@ -48,14 +46,13 @@ def prepare(options: _PrepareOptions) -> None:
 
       golddiff prepare cifar.store --method golddiff-pca
 
-      golddiff prepare cifar.store --method adaptive-pca --tol 0.05 --steps 20 --verbose
+      golddiff prepare cifar.store --method adaptive-pca --tol 0.05 --steps 20
     """
     method, settings = options.method, options.settings
     check_method(method, settings)
     starting()
     levels = _levels(options)
 
-    from golddiff.estimators.golden import GoldDiff
     from golddiff.store.images import ImageStore
     from golddiff.system.parallel import use_threads
 
@@ -78,10 +75,6 @@ def prepare(options: _PrepareOptions) -> None:
         f"{method} is prepared for {len(levels)} noise level{'s' if len(levels) > 1 else ''}: "
         f"{len(new_files)} files made, {byte_size(sum(new_files.values()))}, in {duration(seconds)}"
     )
-    if options.verbose and isinstance(denoiser, GoldDiff):
-        for label, sigma in product(classes, levels):
-            of_class = "" if label is None else f", class {label}"
-            say(f"sigma {sigma:.3g}{of_class}: {denoiser.describe_step(sigma, label)}")
     figures = {
         "golddiff": __version__, "store": summary(store), "method": method,
         "settings": settings.given(), "sigmas": levels, "labels": classes,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.cli.cluster import answers_per_shard, open_sharded, shard_bars
+from golddiff.cli.cluster import answers_per_shard, open_sharded, shard_bar
 from golddiff.cli.command import command
 from golddiff.cli.first_use import create_with_bars, first_look
 from golddiff.cli.options import ReadingOptions, TrainingImages, check_outputs
@@ -147,7 +147,7 @@ def _generate(
     with progress_bar() as bar:
         task = bar.add_task(f"sampling with {job.method}", total=job.n * len(levels))
         answers = answers_per_shard(len(levels), job.sampler, job.n, job.batch_size, labels)
-        shard_bars(bar, denoiser.store, answers)
+        shard_bar(bar, denoiser.store, answers)
         ticks = [time.perf_counter()]
 
         def on_step(images: int) -> None:

@@ -191,14 +191,6 @@ class GoldDiff(Denoiser):
                 means[i], errors[i] = result.mean, result.error
         return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(errors)
 
-    def describe_step(self, sigma: float, label: int | None = None) -> str:
-        """A sentence that describes how images are chosen at a noise level."""
-        if isinstance(self.schedule, FittedSchedule):
-            return self.schedule.describe(sigma, label)
-        images = self.store.count_of(label)
-        m, k = self.schedule.budgets(sigma, images)
-        return f"screens {m:,}, weighs {k:,} of {images:,} images"
-
     def given(self, log_weights: Any) -> Self:
         """See the base class; raises ArgumentError for a schedule with ``guarantee``."""
         if self._guarantees(self.schedule):

@@ -20,7 +20,7 @@ be as close, and keeps the haze (docs/results/likeness.md). No network or calibr
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
@@ -112,8 +112,6 @@ class NetworkLike(Denoiser):
         golden: the part with narrow masks, which weighs training images and so has sources.
     """
 
-    combine: Callable[..., Any] = staticmethod(np.median)  # combines means (parts, b, D)
-
     def __init__(self, store: StoreOrPath, seed: int = 0) -> None:
         super().__init__(store)
         self.seed = seed
@@ -133,7 +131,7 @@ class NetworkLike(Denoiser):
         means = np.stack([part.denoise(x, sigma, prior) for part in self.parts(sigma)])
         if self.store.is_pixels:
             means = means.clip(-1, 1)
-        combined: F32 = self.combine(means, axis=0).astype(np.float32)
+        combined: F32 = np.median(means, axis=0).astype(np.float32)
         if sigma < GOLDEN_BELOW and self._has_black_background:
             above = combined + 1
             combined = np.minimum(above, 2 * (above - HAZE)).clip(0) - 1  # continuous, no step

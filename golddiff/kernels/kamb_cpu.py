@@ -58,7 +58,7 @@ class Axis:
 
     @classmethod
     def of(cls, length: int, patch: int, boundary: str) -> Axis:
-        """The runs along an axis of ``length`` positions (equations: ``reference_kamb``)."""
+        """The runs along an axis of ``length`` positions."""
         reach = min(patch // 2, length - 1)  # longer patches are cut at both borders
         if boundary == "circular":
             spans = [(0, length, d) for d in range(length)]

@@ -23,9 +23,9 @@ __all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store", "entri
 # Folders of the cache that are not stores, with the descriptions that users see.
 OTHERS = {
     "oracle-runs": "runs of oracles from starting noise",
+    "truth": "full scans that version 0.1 kept",
     "cluster": "results computed from shards without a local folder",
     "shards": "copies of remote shards",
-    "truth": "full scans that errors are measured against",
     "scaling": "stores and times of golddiff bench scaling",
 }
 

@@ -14,7 +14,7 @@ from golddiff.attribution import PixelSources, pixel_sources
 from golddiff.estimators.registry import SHOWN
 from golddiff.figures.curves import Panel, Series, draw_panels
 from golddiff.figures.sources import figure, image_name, percent
-from golddiff.figures.trajectory import level
+from golddiff.figures.trajectory import level, thinned
 from golddiff.studio.grid import mark
 from golddiff.studio.run import Curves, Run, Selection
 from golddiff.system.errors import ArgumentError
@@ -50,12 +50,12 @@ def curves(run: Run, selected: Selection, most_seconds: float = MAX_SECONDS) -> 
         return run.curves[selected, done]
     by_method: Curves = {}
     start = time.perf_counter()
-    steps = np.unique(np.linspace(0, done - 1, min(done, MAX_LEVELS)).round().astype(int))
+    steps = thinned(done, MAX_LEVELS)
     for method in sorted(_with_sources(run), key=lambda method: method != selected.method):
         if time.perf_counter() - start > most_seconds:
             break
         pixel = Selection(method, selected.image, selected.y, selected.x)
-        points = [(run.sigmas[step], sources_at(run, pixel, int(step)).effective) for step in steps]
+        points = [(run.sigmas[step], sources_at(run, pixel, step).effective) for step in steps]
         by_method[method] = points
     run.curves[selected, done] = by_method
     return by_method

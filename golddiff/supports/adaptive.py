@@ -162,24 +162,6 @@ class FittedSchedule:
         """(images compared, maximum number of images kept), out of n."""
         return n, n
 
-    def describe(self, sigma: float, prior: Prior = None) -> str:
-        """A description of how the images of a noise level are chosen."""
-        images = self.estimator.store.count_of(prior)
-        if self.settings.guarantee:
-            return f"adds images up to a proved RMSE of {self.settings.tol:g}, or all {images:,}"
-        if not self.uses_subsets(prior):
-            return f"weighs all {images:,} images"
-        metric, narrow = self.comparison(sigma)
-        side = metric.side
-        tiles = f"{side}x{side}" if isinstance(side, int) else str(side)
-        per_tile = "" if side is None else f" for each tile ({tiles})"
-        chosen = f"the nearest{per_tile}" if side or self.estimator.one_logit else "all"
-        decisive = f"; {chosen} if a few have most of the weight"
-        return (
-            f"draws some of {images:,} images by weight, until the estimated RMSE is within "
-            f"{self.settings.tol:g}{decisive if narrow or self.estimator.one_logit else ''}"
-        )
-
     def uses_subsets(self, prior: Prior) -> bool:
         """Whether queries may be answered from a subset of the images."""
         one_logit = self.estimator.one_logit

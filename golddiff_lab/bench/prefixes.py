@@ -8,8 +8,8 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.arguments import given_store
 from golddiff_lab.bench.scaling_job import ScalingJob
-from golddiff_lab.given import given_store
 
 
 def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import golddiff
 from golddiff.denoiser import Estimator
 from golddiff.estimators.registry import create
 from golddiff.store.cache import cache_folder
@@ -57,36 +61,44 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
     job.check()
     use_threads(job.threads)
     stores = stores_for(job, watch)
-    references = {
-        (store.n, method): truth.reference_of(
-            created(method, store, job.settings, job.seed), job.settings.mask_threshold
-        )
-        for store in stores
-        for method in job.methods
-    }
+    references: dict[tuple[int, str], Estimator] = {}
+    distinct: dict[tuple[int, str], Estimator] = {}  # by size and settings
+    for store, method in product(stores, job.methods):
+        denoiser = created(method, store, job.settings, job.seed)
+        reference = truth.reference_of(denoiser, job.settings.mask_threshold)
+        same = distinct.setdefault((store.n, truth.text_of(reference)), reference)
+        references[store.n, method] = same
     watch("queries")
-    denoiser = create(job.passing, stores[0], seed=job.seed)
-    batches = mixed(stores[0], denoiser, job.sigmas, job.batch, job.seed)
+    passing = create(job.passing, stores[0], seed=job.seed)
+    batches = mixed(stores[0], passing, job.sigmas, job.batch, job.seed)
     levels = list(zip(job.sigmas, batches, strict=True))
+    scans = cache(partial(_scans, job, levels, watch))  # methods may have the same reference
     cells = Cells(cache_folder() / "scaling" / "cells")
     results: dict[tuple[int, str], Result] = {}
-    for store in stores:
-        for method in job.methods:
-            reference = references[store.n, method]
-            spec = SideSpec(
-                method, store.path, None, job.settings.of(method), job.seed,
-                torch.get_num_threads(), job.memory_limit,
-            )  # fmt: skip
-            key = _key(job, store, stores[0], spec, truth.text_of(reference))
-            if job.fresh:
-                cells.path(key).unlink(missing_ok=True)
+    for store, method in product(stores, job.methods):
+        reference = references[store.n, method]
+        spec = SideSpec(
+            method, store.path, None, job.settings.of(method), job.seed,
+            torch.get_num_threads(), job.memory_limit,
+        )  # fmt: skip
+        key = _key(job, store, stores[0], spec, truth.text_of(reference))
+        if job.fresh:
+            cells.path(key).unlink(missing_ok=True)
 
-            def compute(spec: SideSpec = spec, reference: Estimator = reference) -> Result:
-                return _measured(job, spec, levels, reference, watch)
+        def compute(spec: SideSpec = spec, reference: Estimator = reference) -> Result:
+            return _measured(job, spec, levels, scans(reference), reference.store.n, watch)
 
-            results[store.n, method] = cells.get(key, compute)
+        results[store.n, method] = cells.get(key, compute)
     texts = {method: truth.text_of(references[stores[-1].n, method]) for method in job.methods}
     return Outcome(stores, measure(), results, texts, cells.folder)
+
+
+@cache
+def _code() -> str:
+    """A digest of the package's modules."""
+    root = Path(golddiff.__file__).parent
+    files = sorted(root.rglob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _key(
@@ -95,7 +107,7 @@ def _key(
     """The cache key of a cell: everything that it depends on."""
     return {
         "kind": "scaling",
-        "code": truth.code(("",)),
+        "code": _code(),
         "store": store.manifest.images_checksum,
         "factor": store.factor().digest if job.masked else None,
         "queries": [smallest.manifest.images_checksum, job.passing, job.batch],
@@ -108,17 +120,25 @@ def _key(
     }
 
 
-def _measured(
-    job: ScalingJob, spec: SideSpec, levels: list[truth.Level], reference: Estimator, watch: Watch
-) -> Result:
-    """Measure a cell in its own process, whose memory is measured too."""
-    title = f"{reference.store.n:,} images, {spec.name}"
-    watch(f"{title}: full scans, unless cached")
-    truth_levels = [(sigma, x[: job.truth_queries]) for sigma, x in levels]
-    scans = truth.full_scans(
-        reference, truth_levels, job.truth_seconds,
-        lambda done, images: watch(f"{title}: full scans, {done:,} of {images:,} images"),
+def _scans(
+    job: ScalingJob, levels: list[truth.Level], watch: Watch, reference: Estimator
+) -> list[torch.Tensor]:
+    """The full scan of the first queries of each level."""
+    title = f"{reference.store.n:,} images: full scans of {truth.text_of(reference)}"
+    watch(title)
+    queries = [(sigma, x[: job.truth_queries]) for sigma, x in levels]
+    return truth.full_scans(
+        reference, queries, job.truth_seconds,
+        lambda done, count: watch(f"{title}, {done} of {count} levels"),
     )  # fmt: skip
+
+
+def _measured(
+    job: ScalingJob, spec: SideSpec, levels: list[truth.Level], scans: list[torch.Tensor],
+    n: int, watch: Watch,
+) -> Result:  # fmt: skip
+    """Measure a cell in its own process, whose memory is measured too."""
+    title = f"{n:,} images, {spec.name}"
     rows: list[dict[str, Any]] = []
     with started([spec]) as sides:
         (side,) = sides
@@ -131,5 +151,5 @@ def _measured(
                "processor_seconds": timed.processor / job.batch}  # fmt: skip
         memory = side.ask("memory")
     return {
-        "n": reference.store.n, "method": spec.name, "levels": rows, "run": run, "memory": memory,
+        "n": n, "method": spec.name, "levels": rows, "run": run, "memory": memory,
     }  # fmt: skip

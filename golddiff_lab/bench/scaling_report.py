@@ -26,8 +26,7 @@ weighed   training images in one query's support, at the largest size
 run       a whole 10-step run, ms per image
 queries   alternately states of a 10-step DDIM run of {passing} over the {n:,} images, and noisy
           held-out images (new crops, flips and colours of training images)
-peak      peak resident memory of each process, with anonymous memory and mapped files shown
-          separately; stores are opened with memory_limit {limit}
+peak      peak resident memory of each process; stores are opened with memory_limit {limit}
 kept in   {folder}"""
 
 
@@ -49,69 +48,44 @@ def lines(job: ScalingJob, outcome: Outcome) -> list[str]:
 
 def _levels_table(job: ScalingJob, outcome: Outcome) -> list[str]:
     """One row per noise level and method, then rows of the whole run."""
-    rows = []
+    rows, sizes = [], [store.n for store in outcome.stores]
     for i, sigma in enumerate([*job.sigmas, None]):
         for method in job.methods:
             cells = _of(outcome, method)
             measured = [cell["run"] if sigma is None else cell["levels"][i] for cell in cells]
-            seconds, cpu = (
-                _fit(outcome, [m[name] for m in measured])
-                for name in ("seconds", "processor_seconds")
-            )
+            seconds, cpu = ([m[k] for m in measured] for k in ("seconds", "processor_seconds"))
             rows.append(
                 [
                     ("run" if sigma is None else f"{sigma:.3g}")
                     if method == job.methods[0]
                     else "",
                     method,
-                    *(f"{1e3 * cost:.1f}" for cost in seconds["costs"]),
-                    *(number(seconds[name], ".2f") for name in ("exponent", "ratio")),
-                    number(cpu["exponent"], ".2f"),
+                    *(f"{1e3 * cost:.1f}" for cost in seconds),
+                    number(exponent(sizes, seconds), ".2f"),
+                    number(ratio(seconds), ".2f"),
+                    number(exponent(sizes, cpu), ".2f"),
                     *(number(m.get("rmse"), ".4f") for m in measured),
                     number(measured[-1].get("images"), ",.0f"),
                 ]
             )
-    sizes = [f"{store.n:,}" for store in outcome.stores]
     header = [
-        "sigma", "method", *(f"ms, {n}" for n in sizes), "exponent", "ratio", "cpu exponent",
-        *(f"RMSE, {n}" for n in sizes), "weighed",
+        "sigma", "method", *(f"ms, {n:,}" for n in sizes), "exponent", "ratio", "cpu exponent",
+        *(f"RMSE, {n:,}" for n in sizes), "weighed",
     ]  # fmt: skip
     return markdown_table(header, rows, left=2)
 
 
 def _memory_table(job: ScalingJob, outcome: Outcome) -> list[str]:
     rows = [
-        [method, f"{cell['n']:,}"]
-        + [
-            byte_size(cell["memory"][name]) if name in cell["memory"] else "-"
-            for name in ("anonymous", "files", "peak")
-        ]
+        [method, f"{cell['n']:,}", byte_size(cell["memory"]["peak"])]
         for method in job.methods
         for cell in _of(outcome, method)
     ]
-    return markdown_table(["method", "images", "anonymous", "mapped files", "peak"], rows)
+    return markdown_table(["method", "images", "peak"], rows)
 
 
 def figures(job: ScalingJob, outcome: Outcome) -> dict[str, Any]:
     """Everything measured, for --json."""
-
-    def fits(method: str) -> dict[str, Any]:
-        cells = _of(outcome, method)
-        levels = [
-            {
-                "sigma": sigma,
-                **{
-                    name: _fit(outcome, [cell["levels"][i][name] for cell in cells])
-                    for name in ("seconds", "processor_seconds", "images")
-                },
-            }
-            for i, sigma in enumerate(job.sigmas)
-        ]
-        runs = _fit(outcome, [cell["run"]["seconds"] for cell in cells])
-        return {
-            "levels": levels, "run": runs, "sum_of_levels": _fit(outcome, list(map(_sum, cells))),
-        }  # fmt: skip
-
     hidden = ("settings", "json", "plot")
     return {
         "machine": machine_figures(outcome.machine),
@@ -124,9 +98,7 @@ def figures(job: ScalingJob, outcome: Outcome) -> dict[str, Any]:
             {"path": str(s.path), "n": s.n, "source": s.manifest.source} for s in outcome.stores
         ],
         "references": outcome.references,
-        "fits": {method: fits(method) for method in job.methods},
         "cells": list(outcome.cells.values()),
-        "panels": [panel.figures() for panel in panels(job, outcome)],
     }
 
 
@@ -156,11 +128,6 @@ def panels(job: ScalingJob, outcome: Outcome) -> list[Panel]:
 
 def _of(outcome: Outcome, method: str) -> list[Result]:
     return [outcome.cells[store.n, method] for store in outcome.stores]
-
-
-def _fit(outcome: Outcome, costs: list[float | None]) -> dict[str, Any]:
-    sizes = [store.n for store in outcome.stores]
-    return {"costs": costs, "exponent": exponent(sizes, costs), "ratio": ratio(costs)}
 
 
 def _sum(cell: Result) -> float:

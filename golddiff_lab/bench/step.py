@@ -6,7 +6,6 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -33,11 +32,9 @@ class Outcome:
     Attributes:
         store: the training set.
         machine: rates of the machine, the higher of those before and after the race.
-        rows: one row per level and side from :func:`golddiff_lab.race.level_rows`, with
-            ``same_maths_difference``: largest difference between a peer and our equivalent.
+        rows: one row per level and side from :func:`golddiff_lab.race.level_rows`.
         references: by side, the full scan that its error refers to.
         memory: by side, bytes; see :meth:`golddiff_lab.running.RunningSide.memory`.
-        checked: by peer, a description of the equivalent computation.
     """
 
     store: ImageStore
@@ -45,7 +42,6 @@ class Outcome:
     rows: list[Row]
     references: dict[str, Estimator]
     memory: dict[str, dict[str, int]]
-    checked: dict[str, str]
 
 
 def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
@@ -64,7 +60,7 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
         watch("queries")
         batches = queries(job.queries_from, store, job.sigmas, job.batch, job.seed)
         levels = list(zip(job.sigmas, batches, strict=True))
-        watch("full scans, unless cached")
+        watch("full scans")
         truths = _truths(job, references, levels)
         rows: list[Row] = []
         with started(specs) as sides:
@@ -73,16 +69,8 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
                 exact = {name: scans[i] for name, scans in truths.items()}
                 rows += level_rows(sides, sigma, x, exact, job.repeats, job.seconds)
             memory = {side.name: side.ask("memory") for side in sides}
-            # Memory was read above, so that this check does not add to it.
-            watch("peers and our equivalents")
-            checked: dict[str, str] = {}
-            for row, (x, side) in zip(rows, product(batches, sides), strict=True):
-                answer = side.ask("check", x.numpy(), row["sigma"])
-                row["same_maths_difference"] = None
-                if answer is not None:
-                    row["same_maths_difference"], checked[side.name] = answer
         machine = before.best_of(measure())
-    return Outcome(store, machine, rows, references, memory, checked)
+    return Outcome(store, machine, rows, references, memory)
 
 
 @contextlib.contextmanager
@@ -126,5 +114,5 @@ def _truths(
         return {}
     queries = [(sigma, x[: job.compared]) for sigma, x in levels]
     distinct = {text_of(reference): reference for reference in references.values()}
-    scans = {k: full_scans(ref, queries, use_cache=job.cache) for k, ref in distinct.items()}
+    scans = {k: full_scans(ref, queries) for k, ref in distinct.items()}
     return {name: scans[text_of(reference)] for name, reference in references.items()}

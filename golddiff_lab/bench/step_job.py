@@ -30,11 +30,6 @@ class StepJob:
         "'faiss'. May be repeated.",
         None,
     )
-    against: str | None = option(
-        "The method or peer that the others are compared with; default: the first peer, if any, "
-        "else the first method.",
-        None,
-    )
     batch: int = option("Images per step.", 4, names=("--batch-size", "--batch"))
     repeats: int = option("Timed steps per noise level, after a warm-up step.", 5)
     seconds: float = option("Time limit for a side's timed steps at a level, in seconds.", 60.0)
@@ -46,16 +41,12 @@ class StepJob:
         "Queries: trajectory (states of a sampling run) or noised (noisy training images).",
         "trajectory",
     )
-    truth: bool = option("Measure errors to the full scan.", True, names=("--truth/--no-truth",))
-    truth_queries: int = option("Number of queries at which errors are measured.", 4)
-    cache: bool = option("Save full scans in $GOLDDIFF_CACHE.", True, names=("--cache/--no-cache",))
-    memory: bool = option(
-        "Measure the peak memory of each side's process.", False, names=("--memory/--no-memory",)
+    truth_queries: int = option(
+        "Number of queries at which errors to the full scan are measured; 0: none.", 4
     )
     limit: int | None = option("Use only this number of images, the first ones.", None)
     seed: int = option("Seed of noise and random choices.", 0)
     threads: Threads = None
-    verbose: bool = option("Describe each side's work at each level.", False)
     settings: MethodSettings = field(default_factory=MethodSettings)
     json: JsonPath = None
 
@@ -83,9 +74,6 @@ class StepJob:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ArgumentError(f"peer: got {twice} twice")
-        if self.against is not None and self.against not in names:
-            allowed = ", ".join(names)
-            raise ArgumentError(f"against: got {self.against!r}, expected one of {allowed}")
         from golddiff_lab.peers.checkout import vp_timestep  # imports slowly
 
         for name in names[len(self.methods) :]:
@@ -119,9 +107,9 @@ class StepJob:
     @property
     def compared(self) -> int:
         """Number of queries at which errors are measured; 0 for no errors."""
-        return min(self.truth_queries, self.batch) if self.truth else 0
+        return min(self.truth_queries, self.batch)
 
     @property
     def reference(self) -> str:
-        """Name of the side that the others are compared with."""
-        return self.against or self.named[len(self.methods) if self.peer else 0]
+        """Name of the side that the others are compared with: the first peer, if any."""
+        return self.named[len(self.methods) if self.peer else 0]

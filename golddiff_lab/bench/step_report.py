@@ -19,8 +19,7 @@ ratio     the time of {against} divided by this side's; above 1, this side is fa
 RMSE      to the full scan of the same estimator ({truth})
           at {queries} of the queries; values lie in [-1, 1]
 95 %      the 95th percentile of these queries' RMSEs
-GFLOP     float32 matrix-product operations this machine does in that time, to compare machines
-same      largest difference from our equivalent computation: {same}"""
+GFLOP     float32 matrix-product operations this machine does in that time, to compare machines"""
 
 
 def machine_line(rates: Rates) -> str:
@@ -54,7 +53,6 @@ def figures(job: StepJob, outcome: Outcome) -> dict[str, Any]:
                 "reference": describe(outcome.references[name]),
                 "bytes_opened": memory["opened"],
                 "bytes_peak": memory["peak"],
-                "same_maths": outcome.checked.get(name),
                 **_mean([row for row in rows if row["side"] == name]),
             }
             for name, memory in outcome.memory.items()
@@ -78,12 +76,11 @@ def levels_table(figures: dict[str, Any]) -> list[str]:
             number(side["rmse"], ".4f"),
             number(side.get("rmse_95"), ".4f"),
             f"{side['gflop']:.2f}",
-            number(side.get("same_maths_difference"), ".1e"),
         ]
         for first, sides in [*levels, ("mean", figures["sides"])]
         for i, (name, side) in enumerate(sides.items())
     ]
-    header = ["sigma", "side", "ms", "ratio", "RMSE", "95 %", "GFLOP", "same"]
+    header = ["sigma", "side", "ms", "ratio", "RMSE", "95 %", "GFLOP"]
     return markdown_table(header, rows, left=2)
 
 
@@ -93,11 +90,9 @@ def notes(job: StepJob, outcome: Outcome) -> list[str]:
         against=job.reference,
         truth="; ".join(sorted({text_of(r) for r in outcome.references.values()})),
         queries=job.compared,
-        same="; ".join(f"{name}: {what}" for name, what in outcome.checked.items()),
     ).splitlines()
-    unused = [] if job.compared else ["RMSE", "          at ", "95 %"]
-    unused += [] if outcome.checked else ["same"]
-    lines = [line for line in lines if not line.startswith(tuple(unused))]
+    if job.compared == 0:
+        lines = [line for line in lines if not line.startswith(("RMSE", "          at ", "95 %"))]
     for name in outcome.memory:
         extra = sum(
             max(0.0, row["seconds_first"] - max(row["seconds_measured"])) * job.batch

@@ -33,7 +33,7 @@ def step(options: StepJob) -> None:
 
       golddiff bench step cifar.store --method golddiff-pca,golddiff-optimal
 
-      golddiff bench step cifar.store --peer GoldDiff/ --memory --json race.json
+      golddiff bench step cifar.store --peer GoldDiff/ --json race.json
 
       golddiff bench step cifar.store --method golddiff-optimal --peer faiss --batch 16
 
@@ -56,11 +56,7 @@ def step(options: StepJob) -> None:
     )
     say(report.machine_line(outcome.machine))
     say(*report.levels_table(figures), *report.notes(options, outcome))
-    if options.memory:
-        say(*report.memory_table(outcome))
-    for row in outcome.rows if options.verbose else ():
-        if row["description"] is not None:
-            say(f"sigma {row['sigma']:.3g}, {row['side']}: {row['description']}")
+    say(*report.memory_table(outcome))
     header = {"golddiff": __version__, "store": summary(outcome.store)}
     write_json(options.json, {**header, **figures})
 

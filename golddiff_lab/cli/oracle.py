@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,11 +18,10 @@ import typer
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import JsonPath, Seed, Threads
 from golddiff.cli.terminal import progress_bar, say, starting, write_json
-from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration, shape_text
-from golddiff_lab.given import given_store
 from golddiff_lab.training.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -69,12 +68,11 @@ def train(options: TrainOptions) -> None:
 
     out, threads, settings = options.out, options.threads, options.settings
     use_threads(threads)
-    if settings.minutes is None and settings.steps is None:
-        settings = replace(settings, minutes=60.0)
     settings.check()
-    line = command_of(options.data, out, settings, threads)
+    line = shlex.join(["golddiff", *sys.argv[1:]])
     with _stop_event() as stopped:
-        run = _train(_store(options.data), out, settings, stopped, line)
+        store = cached_store(options.data, SourceOptions(), say=say, progress=True)
+        run = _train(store, out, settings, stopped, line)
         loss = ""
         if run.history:
             _draw(run, out)
@@ -83,22 +81,6 @@ def train(options: TrainOptions) -> None:
         if stopped.is_set():
             say("stopped; run the same command again to continue")
             raise KeyboardInterrupt
-
-
-def command_of(data: str, out: Path, settings: TrainSettings, threads: int | None) -> str:
-    """The command line of a run, with all settings that differ from their defaults."""
-    words = ["golddiff", "oracle", "train", "--data", data, "--out", str(out)]
-    defaults = TrainSettings().as_dict()
-    changed: dict[str, Any] = {n: v for n, v in settings.as_dict().items() if v != defaults[n]}
-    changed["multipliers"] = ",".join(map(str, settings.multipliers))
-    changed["minutes"] = settings.minutes
-    for name, value in {**changed, "channels": settings.channels, "threads": threads}.items():
-        if value is True:
-            words.append(f"--{name.replace('_', '-')}")
-        elif value is not None:
-            number = f"{value:g}" if isinstance(value, float) else str(value)
-            words += [f"--{name.replace('_', '-')}", number]
-    return shlex.join(words)
 
 
 def _train(
@@ -159,10 +141,6 @@ def _stop_event() -> Iterator[threading.Event]:
         yield event
     finally:
         restore()
-
-
-def _store(data: str) -> ImageStore:
-    return given_store(data, SourceOptions(), say, progress=True)
 
 
 @oracle.command()
@@ -275,7 +253,8 @@ def patch_sizes(options: PatchSizesOptions) -> None:
         options.sizes,
         options.boundary, options.samples, options.images, options.seed,
     )  # fmt: skip
-    network, store = load_oracle(options.network), _store(options.store)
+    network = load_oracle(options.network)
+    store = cached_store(options.store, SourceOptions(), say=say, progress=True)
     with progress_bar() as bar:
         task = bar.add_task("measuring patch sizes")
         result = calibrated(

@@ -16,7 +16,6 @@ CELL = 0.8  # inches
 def draw_dial(
     rows: Sequence[tuple[float, torch.Tensor, float]],
     novelty: float,
-    number: int,
     found: Attribution,
     caption: str,
 ) -> Figure:
@@ -25,8 +24,7 @@ def draw_dial(
     Args:
         rows: (requested novelty, images (n, C, H, W), measured novelty).
         novelty: requested novelty of the row whose output is explained.
-        number: index of that output in its row.
-        found: attribution of that output.
+        found: attribution of that output, the first of its row.
         caption: title of the figure.
     """
     columns = len(rows[0][1])
@@ -36,7 +34,7 @@ def draw_dial(
     upper, lower = figure.subplots(2, 1, height_ratios=[len(rows), 1.2])
     labels = [f"--novelty {requested:g}\n(has {measured:.2f})" for requested, _, measured in rows]
     draw_rows(upper, torch.cat([images for _, images, _ in rows]), labels)
-    (output,) = [images[number] for requested, images, _ in rows if requested == novelty]
+    (output,) = [images[0] for requested, images, _ in rows if requested == novelty]
     sources, weights = found.top_images(columns - 1)
     heads = ["output =", *(f"{weight:.0%}" for weight in weights)]
     shown = torch.cat([output[None], found.store.images(sources)])

@@ -16,9 +16,8 @@ from golddiff.store.images import ImageStore
 from golddiff.store.opening import is_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import shape_text
-from golddiff_lab.arguments import at_least
+from golddiff_lab.arguments import at_least, given_store
 from golddiff_lab.cells import Cells
-from golddiff_lab.given import given_store
 from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.settings import Settings
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.denoiser import Denoiser
 from golddiff.estimators.network_like import ARTIFACT
 from golddiff.estimators.registry import MethodSettings, create
 from golddiff.evaluation.compare import compare
@@ -36,15 +35,13 @@ class Row:
 
     Attributes:
         title: title of the row; the paper's if the paper has it.
-        method: a key of :data:`golddiff.estimators.registry.METHODS`, or any name with ``make``.
+        method: a key of :data:`golddiff.estimators.registry.METHODS`.
         settings: returns the settings for a data set.
-        make: creates the denoiser from a store and a seed; None: the registry creates it.
     """
 
     title: str
     method: str
     settings: Callable[[DataSet], MethodSettings] = lambda data: MethodSettings()
-    make: Callable[[ImageStore, int], Denoiser] | None = None
 
 
 @dataclass(frozen=True)
@@ -138,16 +135,12 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
         "oracle_sampler": here.column.oracle_sampler or here.settings.sampler,
         **{k: v for k, v in asdict(here.settings).items() if k != "batch"},
     }
-    if row.method.startswith("network-like"):
+    if row.method == "network-like":
         key["version"] = ARTIFACT  # its definition may change, unlike that of the paper's methods
 
     def compute() -> Result:
         reference = reference_of(context, here)
-        denoiser = (
-            create(row.method, store, settings, context.seed)
-            if row.make is None
-            else row.make(store, context.seed)
-        )
+        denoiser = create(row.method, store, settings, context.seed)
         title = f"{here.column.title}: {row_title(context, here, row)}"
         total = here.settings.n * here.settings.steps
         context.say(f"{title}, {here.settings.n} images ...")

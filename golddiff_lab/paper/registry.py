@@ -69,8 +69,6 @@ EXPERIMENTS = {
                    "likeness_tables:MNIST.run"),
         Experiment("field", "Other estimators of the field", NOT_IN_PAPER,
                    "likeness_tables:FIELD.run"),
-        Experiment("ablation", "What each part of network_like adds", NOT_IN_PAPER,
-                   "ablation:ABLATION.run"),
         Experiment("posterior-samplers", "Posterior samplers against the exact posterior",
                    NOT_IN_PAPER, "posterior_samplers:run"),
     )

@@ -1,8 +1,8 @@
 """Peers: other implementations, run from a checkout that the user supplies.
 
 Each adapter module has ``check(spec, store)``, which raises ArgumentError if the peer cannot run
-over the store, and ``make(spec, store)``, which creates a side of a race. A peer's code is imported
-only in the process of its side.
+over the store, and ``make(spec, store)``, which creates its step. A peer's code is imported only in
+the process of its side.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
-    from golddiff_lab.sides import Side, SideSpec
+    from golddiff_lab.sides import SideSpec, Step
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Peer:
         """Raise ArgumentError if the peer cannot run over the store; does not import its code."""
         import_module(self.module).check(spec, store)
 
-    def make(self, spec: SideSpec, store: ImageStore) -> Side:
-        """Create a side of a race; imports the peer's code.
+    def make(self, spec: SideSpec, store: ImageStore) -> Step:
+        """A step of the peer; imports its code.
 
         Raises:
             ArgumentError: see :meth:`check`; or the code cannot be imported.
         """
         self.check(spec, store)
-        side: Side = import_module(self.module).make(spec, store)
-        return side
+        step: Step = import_module(self.module).make(spec, store)
+        return step
 
 
 PEERS = {

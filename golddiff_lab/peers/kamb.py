@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import torch
 
@@ -12,7 +11,7 @@ from golddiff.noise import alpha_of_sigma
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.peers.checkout import check_square, imported
-from golddiff_lab.sides import Side, SideSpec, Step
+from golddiff_lab.sides import SideSpec, Step
 
 BATCH = 64  # default batch size of their code
 
@@ -40,7 +39,7 @@ def check(spec: SideSpec, store: ImageStore) -> None:
         )
 
 
-def make(spec: SideSpec, store: ImageStore) -> Side:
+def make(spec: SideSpec, store: ImageStore) -> Step:
     """Their score module for the boundary rule and patch size, as a denoiser.
 
     Their circular module does not wrap the training images, and overweights the images of a
@@ -50,17 +49,13 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
     assert spec.path is not None
     size, boundary = spec.settings.patch_size, spec.settings.boundary or "zeros"
     assert isinstance(size, int)
-    return Side(_step(spec.path, store, size, boundary))
-
-
-def _step(path: Path, store: ImageStore, size: int, boundary: str) -> Step:
     images = store.images()
     if boundary == "circular":
         images = torch.nn.functional.pad(images, (size // 2,) * 4, mode="circular")
     batch = max(b for b in range(1, BATCH + 1) if store.n % b == 0)
     data = torch.utils.data.TensorDataset(images, torch.zeros(len(images)))
     beta = torch.zeros(1)
-    with imported(path, "src.utils.idealscore", STUBS) as module:
+    with imported(spec.path, "src.utils.idealscore", STUBS) as module:
         model = getattr(module, CLASSES[boundary])(
             data,
             kernel_size=size,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from golddiff.estimators.pspc import PSPCSquare
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.peers.checkout import check_square, imported
-from golddiff_lab.sides import Check, Side, SideSpec, Step
+from golddiff_lab.sides import SideSpec, Step
 
 
 def check(spec: SideSpec, store: ImageStore) -> None:
@@ -24,20 +23,11 @@ def check(spec: SideSpec, store: ImageStore) -> None:
     _ours(spec, store)
 
 
-def make(spec: SideSpec, store: ImageStore) -> Side:
+def make(spec: SideSpec, store: ImageStore) -> Step:
     """``PSPCSquareDenoiser`` over the images of ``store``, with the patch sizes of our method."""
     assert spec.path is not None
     ours = _ours(spec, store)
-    step = _step(spec.path, store, ours)
-    return Side(step, lambda: Check(step, ours, "PSPC-Square over all images"))
-
-
-def _ours(spec: SideSpec, store: ImageStore) -> PSPCSquare:
-    return PSPCSquare(store, spec.settings.patch_size)  # type: ignore[arg-type]  # checked inside
-
-
-def _step(path: Path, store: ImageStore, ours: PSPCSquare) -> Step:
-    with imported(path, "pspc.denoisers", {}) as module:
+    with imported(spec.path, "pspc.denoisers", {}) as module:
         model: Any = module.PSPCSquareDenoiser(_Images(store), torch.tensor([store.shape[1]]))
     model.patch_size_schedule = lambda t: min(ours.patch_size(t), store.shape[1])
 
@@ -47,6 +37,10 @@ def _step(path: Path, store: ImageStore, ours: PSPCSquare) -> Step:
         return x0
 
     return step
+
+
+def _ours(spec: SideSpec, store: ImageStore) -> PSPCSquare:
+    return PSPCSquare(store, spec.settings.patch_size)  # type: ignore[arg-type]  # checked inside
 
 
 class _Images:

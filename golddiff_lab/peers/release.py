@@ -7,10 +7,8 @@ from pathlib import Path
 
 import torch
 
-from golddiff.estimators.pca import PCA
 from golddiff.noise import alpha_of_sigma
 from golddiff.store.images import ImageStore
-from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.peers.checkout import (
     bundle,
@@ -21,9 +19,7 @@ from golddiff_lab.peers.checkout import (
     threshold_of,
     vp_timestep,
 )
-from golddiff_lab.sides import Check, Side, SideSpec, Step
-
-CHECKED = 1500  # images of the equivalence check, where both sides do a full scan
+from golddiff_lab.sides import SideSpec, Step
 
 # Modules that the release imports but a step does not use.
 STUBS = {
@@ -42,30 +38,16 @@ def check(spec: SideSpec, store: ImageStore) -> None:
     _sizes(spec, store)
 
 
-def make(spec: SideSpec, store: ImageStore) -> Side:
+def make(spec: SideSpec, store: ImageStore) -> Step:
     """``OursDenoiser`` with its configuration files' settings, over the images of ``store``.
 
     It gets our factor of the covariance, so factoring is not timed. It recomputes the masks at
     every step, and that is timed.
     """
     assert spec.path is not None
-    path, threshold = spec.path, threshold_of(spec.settings, store)
     torch.manual_seed(spec.seed)  # the release draws from torch's global generator
-    batches = torch.split(store.images(), 256)
-    step = release_step(path, store, batches, threshold, _sizes(spec, store))
-
-    def make_check() -> Check:
-        count = min(CHECKED, store.n)
-        base = PCA(store, threshold)
-        batches = torch.split(store.images(slice(count)), 256)
-        theirs = release_step(path, store, batches, threshold, (count, count))
-        return Check(
-            theirs,
-            lambda x, sigma: over(base, x, sigma, count),
-            f"PCA over the first {count:,} images, all of them in the subset",
-        )
-
-    return Side(step, make_check)
+    batches, threshold = torch.split(store.images(), 256), threshold_of(spec.settings, store)
+    return release_step(spec.path, store, batches, threshold, _sizes(spec, store))
 
 
 def _sizes(spec: SideSpec, store: ImageStore) -> tuple[int, int]:
@@ -109,10 +91,3 @@ def release_step(
         return x0
 
     return step
-
-
-def over(base: PCA, x: torch.Tensor, sigma: float, count: int) -> torch.Tensor:
-    """PCA's posterior means (b, *shape) over the first ``count`` images."""
-    rows = Support(base.store.rows_of(None)[:count])
-    out = base.denoise_over(x.reshape(len(x), -1).numpy(), sigma, rows)
-    return torch.from_numpy(out).reshape(x.shape)

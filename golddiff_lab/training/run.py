@@ -30,6 +30,7 @@ LOSSES = "loss.csv"
 VERSION = 2
 # From this width on a CPU convolves faster in the channels-last layout; a GPU always does.
 WIDE = 64
+DEFAULT_MINUTES = 60.0  # of a run that limits neither time nor steps
 WINDOW = 25  # steps per entry of the loss history
 # Settings that may change when a run is resumed
 FREE = {"minutes", "steps", "falling", "average", "precision", "device"}
@@ -66,7 +67,8 @@ class Run:
     def share(self) -> float:
         """Finished fraction of the time or the steps; the run ends at 1."""
         s = self.settings
-        by_time = self.elapsed / (60 * s.minutes) if s.minutes else 0.0
+        minutes = s.minutes or (None if s.steps else DEFAULT_MINUTES)
+        by_time = self.elapsed / (60 * minutes) if minutes else 0.0
         return max(by_time, self.step / s.steps if s.steps else 0.0)
 
     def record(self, loss: float, rate: float, seconds: float) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from golddiff.cli.command import option
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -14,11 +15,6 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("bfloat16", "float32")
 PREDICTED = ("epsilon", "v_prediction")
-
-
-def _option(value: Any, text: str, panel: str | None = None, **more: Any) -> Any:
-    """A field with its help text for the command line."""
-    return field(default=value, metadata={"help": text, "panel": panel, **more})
 
 
 _NETWORK, _TRAINING, _RUNNING = "Network", "Training", "Running"
@@ -34,55 +30,59 @@ class TrainSettings:
     its loss is EDM's for images of unit deviation. ``warm_up``: steps in which the rate rises.
     """
 
-    channels: int = _option(64, "Width of the first level.", _NETWORK)
-    multipliers: tuple[int, ...] = _option(
-        (1, 2, 2), "Width of each level, in multiples of --channels.", _NETWORK
+    channels: int = option("Width of the first level.", 64, panel=_NETWORK)
+    multipliers: tuple[int, ...] = option(
+        "Width of each level, in multiples of --channels.", (1, 2, 2), panel=_NETWORK
     )
-    blocks: int = _option(2, "Residual blocks per level.", _NETWORK)
-    dropout: float = _option(
-        0.0,
+    blocks: int = option("Residual blocks per level.", 2, panel=_NETWORK)
+    dropout: float = option(
         "Dropout probability; the published networks, trained for long, use 0.15.",
-        _TRAINING,
+        0.0,
+        panel=_TRAINING,
     )
-    groups: int | None = _option(
-        None, "Groups per group normalisation; default: up to 32, of at least 4 channels.", _NETWORK
+    groups: int | None = option(
+        "Groups per group normalisation; default: up to 32, of at least 4 channels.",
+        None,
+        panel=_NETWORK,
     )
-    conditional: bool = _option(False, "Condition the network on class labels.", _NETWORK)
-    label_dropout: float = _option(
-        0.2, "With --conditional: fraction of labels dropped, to train unconditionally.", _NETWORK
+    conditional: bool = option("Condition the network on class labels.", False, panel=_NETWORK)
+    label_dropout: float = option(
+        "With --conditional: fraction of labels dropped, to train unconditionally.",
+        0.2,
+        panel=_NETWORK,
     )
-    minutes: float | None = _option(
-        60.0, "Training time in minutes; default 60, unless --steps is given.", default=None
+    minutes: float | None = option(
+        "Training time in minutes; default 60, unless --steps is given.", None
     )
-    steps: int | None = _option(None, "Number of training steps.")
-    batch: int = _option(64, "Images per step.", _TRAINING)
-    learning_rate: float = _option(2e-4, "Peak learning rate of Adam.", _TRAINING)
+    steps: int | None = option("Number of training steps.", None)
+    batch: int = option("Images per step.", 64, panel=_TRAINING)
+    learning_rate: float = option("Peak learning rate of Adam.", 2e-4, panel=_TRAINING)
     warm_up: int = 200
-    falling: float = _option(
-        1.0,
+    falling: float = option(
         "Final fraction of the run in which the learning rate falls along a cosine to 0.",
-        _TRAINING,
+        1.0,
+        panel=_TRAINING,
     )
-    average: float = _option(
-        0.999, "Decay per step of the averaged weights; 0.9999 suits runs of days.", _TRAINING
+    average: float = option(
+        "Decay per step of the averaged weights; 0.9999 suits runs of days.", 0.999, panel=_TRAINING
     )
-    noise_weight: float = _option(
-        0.0, "Weight of the loss: (1 + sigma^2) to this power, 0 to 1.", _TRAINING
+    noise_weight: float = option(
+        "Weight of the loss: (1 + sigma^2) to this power, 0 to 1.", 0.0, panel=_TRAINING
     )
-    prediction: str = _option(
-        "v_prediction",
+    prediction: str = option(
         "Output of the network: v_prediction, or epsilon as in the published networks.",
-        _TRAINING,
+        "v_prediction",
+        panel=_TRAINING,
     )
-    flip: bool = _option(False, "Mirror half of the images.", _TRAINING)
-    seed: int = _option(0, "Seed of the initial weights and of all random draws.", _TRAINING)
-    weights: str | None = _option(
-        None, "Initial weights of the same network: a golddiff weight file or a run's folder."
+    flip: bool = option("Mirror half of the images.", False, panel=_TRAINING)
+    seed: int = option("Seed of the initial weights and of all random draws.", 0, panel=_TRAINING)
+    weights: str | None = option(
+        "Initial weights of the same network: a golddiff weight file or a run's folder.", None
     )
-    precision: str | None = _option(
-        None, "bfloat16 or float32; default: bfloat16 if the device supports it.", _RUNNING
+    precision: str | None = option(
+        "bfloat16 or float32; default: bfloat16 if the device supports it.", None, panel=_RUNNING
     )
-    device: str = _option("cpu", "cpu or cuda.", _RUNNING)
+    device: str = option("cpu or cuda.", "cpu", panel=_RUNNING)
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as a dictionary for JSON."""
@@ -122,8 +122,6 @@ class TrainSettings:
 
         for name in ("batch", "warm_up", *(["steps"] if self.steps is not None else [])):
             check_count(name, getattr(self, name))
-        if self.minutes is None and self.steps is None:
-            raise ArgumentError("minutes: give --minutes or --steps, or training has no end")
         if self.minutes is not None:
             check_positive("minutes", self.minutes)
         check_positive("learning_rate", self.learning_rate)

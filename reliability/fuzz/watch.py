@@ -1,4 +1,4 @@
-"""Watches a reader: files it opens outside its folder, code it runs, memory it takes."""
+"""Watches a reader: files it opens outside its folder, and code it runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-
-from golddiff.system.memory import process_memory
 
 # Python's audit events for actions that no reader needs.
 FORBIDDEN = (
@@ -127,20 +125,3 @@ def unwatched() -> Iterator[None]:
         yield
     finally:
         _folder = watched_folder
-
-
-class Peak:
-    """The peak of resident memory since :meth:`start`, relative to the start."""
-
-    def __init__(self) -> None:
-        self._before = 0
-
-    def start(self) -> None:
-        """Reset the peak."""
-        with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-        self._before = process_memory().get("VmRSS", 0)
-
-    def bytes(self) -> int:
-        """The peak in bytes above the start."""
-        return max(0, process_memory().get("VmHWM", 0) - self._before)

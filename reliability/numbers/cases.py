@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from golddiff.store.images import ImageStore
-from golddiff_lab.reference import Array
+from reliability.reference import Array
 
 KINDS = (
     *("noise", "smooth", "noise", "smooth", "points", "latents"),

@@ -18,9 +18,9 @@ from golddiff.supports.index.blocks import MIDDLE
 from golddiff.supports.index.distances import IndexedBlocks, TileBlocks
 from golddiff.supports.index.image_index import Index
 from golddiff.supports.index.search import NeighborSearch
-from golddiff_lab import reference
-from golddiff_lab.reference_kamb import kamb
+from reliability import reference
 from reliability.numbers.cases import Case
+from reliability.reference import kamb
 
 Array = reference.Array
 # Names of paths with their errors, relative to the scale of the images.

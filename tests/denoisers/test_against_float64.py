@@ -7,7 +7,7 @@ import torch
 from golddiff import PCA, SCFDM, GoldDiff, NearestImage, Optimal, PaperSchedule, Wiener
 from golddiff.estimators.masks import locality_mask
 from golddiff.support import LogWeights
-from golddiff_lab import reference
+from reliability import reference
 from tests.conftest import float64_images
 
 SIGMAS = [0.01, 0.05, 0.3, 1.0, 3.0, 12.0, 80.0]

@@ -8,7 +8,7 @@ from golddiff import PCA, SCFDM, GoldDiff, Kamb, Optimal, PaperSchedule, PSPCSqu
 from golddiff.noise import ddim_sigmas
 from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
-from golddiff_lab import reference
+from reliability import reference
 from tests.conftest import float64_images
 
 BASES = {

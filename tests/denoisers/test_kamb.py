@@ -10,7 +10,7 @@ from golddiff.estimators.kamb import Kamb, nearest_odd, preset
 from golddiff.estimators.pca import mask_width
 from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.reference_kamb import kamb
+from reliability.reference import kamb
 from tests.conftest import float64_images
 
 BOUNDARIES = ("none", "circular", "zeros")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from golddiff import GaussianMixture, Wiener
 from golddiff.estimators.mixture import fit, posterior_mean
 from golddiff.system.errors import ArgumentError
-from golddiff_lab import reference
+from reliability import reference
 from reliability.numbers.paths import full_covariances
 
 SIGMAS = (0.01, 0.3, 1.0, 6.0, 157.0)

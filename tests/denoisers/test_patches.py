@@ -6,7 +6,7 @@ import torch
 
 from golddiff import PatchMixture, Wiener
 from golddiff.system.errors import ArgumentError
-from golddiff_lab import reference
+from reliability import reference
 
 SIGMAS = (0.01, 0.3, 1.0, 6.0, 157.0)
 

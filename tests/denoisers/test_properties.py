@@ -147,7 +147,7 @@ def test_a_label_equals_a_store_of_that_class(store, make_store, queries, name):
 
 
 def test_the_class_narrows_pca_images_but_not_its_mask(store, queries):
-    from golddiff_lab import reference
+    from reliability import reference
     from tests.conftest import float64_images
 
     images = float64_images(store)

@@ -9,7 +9,7 @@ import torch
 from golddiff import AdaptiveSchedule, GoldDiff, PSPCFlex, PSPCSquare, Wiener, create
 from golddiff.estimators.describe import build, describe
 from golddiff.system.errors import ArgumentError
-from golddiff_lab import reference
+from reliability import reference
 from tests.conftest import float64_images
 
 SIGMAS = [0.01, 0.3, 3.0, 80.0]

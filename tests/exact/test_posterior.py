@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from torch.autograd import forward_ad
 
 import golddiff
-from golddiff_lab.reference import pca_mask
-from golddiff_lab.reference_kamb import compared, framed_by
+from reliability.reference import compared, framed_by, pca_mask
 from tests.conftest import float64_images
 
 SIGMAS = (0.02, 0.1, 0.3, 0.7, 1.5, 3.0, 6.0, 12.0, 30.0, 61.0)

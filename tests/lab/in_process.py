@@ -1,20 +1,21 @@
 """A stand-in for a separate process."""
 
 from golddiff_lab.process import Process
+from golddiff_lab.running import RunningSide
 
 
 class InProcess(Process):
-    """Runs its object in this process, since starting another takes seconds."""
+    """Runs its side in this process, since starting another takes seconds."""
 
-    def __init__(self, name, make, spec, threads):
-        self.name, self._make, self._spec = name, make, spec
+    def __init__(self, spec):
+        self.name, self._spec = spec.name, spec
 
     def __enter__(self):
-        self._object = self._make(self._spec)
+        self._side = RunningSide(self._spec)
         return self
 
     def close(self):
         pass
 
     def ask(self, method, *arguments):
-        return getattr(self._object, method)(*arguments)
+        return getattr(self._side, method)(*arguments)

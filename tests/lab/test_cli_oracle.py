@@ -9,8 +9,6 @@ import pytest
 
 import golddiff
 from golddiff.cli import run
-from golddiff_lab.cli.oracle import command_of
-from golddiff_lab.training.settings import TrainSettings
 
 SMALL = ("--channels", "32", "--multipliers", "1,1", "--blocks", "1", "--batch", "4")
 
@@ -20,9 +18,10 @@ def _temporary_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def test_train_export_and_info_work_together(tmp_path, capsys):
+def test_train_export_and_info_work_together(tmp_path, capsys, monkeypatch):
     train = ("oracle", "train", "--data", "digits", "--out", "run", "--conditional", *SMALL)
-    assert run((*train, "--steps", "26", "--threads", "1")) == 0
+    monkeypatch.setattr(sys, "argv", ["golddiff", *train, "--steps", "26", "--threads", "1"])
+    assert run(sys.argv[1:]) == 0
     assert "run: 26 steps in" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {"config.json", "loss.csv", "loss.png", "model.safetensors", "state.pt"}
@@ -36,8 +35,8 @@ def test_train_export_and_info_work_together(tmp_path, capsys):
     assert info["bytes"] == sizes[1]
     assert info["training"]["steps"] == 26
     command = (
-        "golddiff oracle train --data digits --out run --channels 32 --multipliers 1,1 --blocks 1 "
-        "--conditional --steps 26 --batch 4 --threads 1"
+        "golddiff oracle train --data digits --out run --conditional --channels 32 --multipliers "
+        "1,1 --blocks 1 --batch 4 --steps 26 --threads 1"
     )
     assert info["training"]["command"] == command
     out = capsys.readouterr().out
@@ -46,15 +45,6 @@ def test_train_export_and_info_work_together(tmp_path, capsys):
     assert golddiff.load_oracle("small.safetensors").num_classes == 10
     assert run((*train, "--steps", "27")) == 0
     assert "run: 27 steps in" in capsys.readouterr().out
-
-
-def test_command_of_writes_the_settings_as_options():
-    settings = TrainSettings(minutes=1.5, flip=True, learning_rate=5e-4, seed=3, label_dropout=0.5)
-    command = command_of("my data", "out", settings, None)
-    assert command == (
-        "golddiff oracle train --data 'my data' --out out --label-dropout 0.5 --minutes 1.5 "
-        "--learning-rate 0.0005 --flip --seed 3 --multipliers 1,2,2 --channels 64"
-    )
 
 
 def test_sigterm_saves_the_run(tmp_path):

@@ -6,7 +6,7 @@ import torch
 
 from golddiff.system.memory import peak_resident
 from golddiff_lab import machine
-from golddiff_lab.machine import Rates, measure, memory, watched_memory
+from golddiff_lab.machine import Rates, measure
 from golddiff_lab.timing import CPU, Timed
 
 
@@ -39,13 +39,3 @@ def test_peak_memory_is_bytes_and_never_falls():
     assert 1 << 24 < before < 1 << 40
     np.ones(1 << 20, np.uint8)
     assert peak_resident() >= before
-
-
-def test_the_watched_peak_includes_the_memory_in_use():
-    with watched_memory() as peak:
-        block = np.ones(5_000_000)
-        during = memory()
-    if not during:
-        pytest.skip("no /proc/self/status")
-    assert during["anonymous"] >= block.nbytes
-    assert peak["anonymous"] >= during["anonymous"] - 1_000_000

@@ -21,9 +21,17 @@ def store(make_store, smooth_images):
     return make_store(smooth_images(40, (3, 8, 8)))
 
 
-def make_side(name, path, store, **settings):
+def make_step(name, path, store, **settings):
     spec = SideSpec(name, store.path, path, settings=MethodSettings(**settings))
     return PEERS[name].make(spec, store)
+
+
+def same_maths(name, path, store, threshold=0.02):
+    """A peer's step over all images, and our denoiser of the same mean."""
+    sizes = {"k_min": store.n, "k_max": store.n} if name == "release" else {}
+    weighting = {"release": "ss", "studio": "wss"}[name]
+    ours = golddiff.PCA(store, threshold, weighting, batch_size=512)
+    return make_step(name, path, store, mask_threshold=threshold, **sizes), ours
 
 
 def from_environment(name):
@@ -92,37 +100,36 @@ def test_a_noise_level_between_two_timesteps_is_an_error():
 
 @pytest.mark.parametrize("name", ["release", "studio"])
 def test_a_peer_agrees_with_us_on_the_same_maths(name, store, tmp_path, queries):
-    peer = make_side(name, write_checkout(name, tmp_path / name), store)
-    check = peer.check()
+    theirs, ours = same_maths(name, write_checkout(name, tmp_path / name), store)
     for sigma in LEVELS:
         x = queries(store, sigma)
-        assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=2e-4)
+        assert theirs(x, sigma).allclose(ours(x, sigma), atol=2e-4)
 
 
 @pytest.mark.parametrize("name", ["release", "studio"])
 def test_a_peer_uses_our_mask_threshold(name, store, tmp_path, queries):
     path = write_checkout(name, tmp_path / name)
     x = queries(store, LEVELS[1])
-    a, b = (make_side(name, path, store, mask_threshold=t).check() for t in (0.01, 0.3))
-    assert not a.theirs(x, LEVELS[1]).allclose(b.theirs(x, LEVELS[1]), atol=1e-3)
-    assert b.theirs(x, LEVELS[1]).allclose(b.ours(x, LEVELS[1]), atol=2e-4)
+    (narrow, _), (wide, ours) = (same_maths(name, path, store, t) for t in (0.01, 0.3))
+    assert not narrow(x, LEVELS[1]).allclose(wide(x, LEVELS[1]), atol=1e-3)
+    assert wide(x, LEVELS[1]).allclose(ours(x, LEVELS[1]), atol=2e-4)
 
 
 def test_the_studio_is_pca_with_wss_weighting(store, tmp_path, monkeypatch, queries):
     monkeypatch.setattr("golddiff_lab.peers.studio.BATCH", 4)
-    peer = make_side("studio", write_checkout("studio", tmp_path / "x"), store)
+    step = make_step("studio", write_checkout("studio", tmp_path / "x"), store)
     x = queries(store, LEVELS[1])
     wss = golddiff.PCA(store, weighting="wss", batch_size=4)
-    assert peer.step(x, LEVELS[1]).allclose(wss(x, LEVELS[1]), atol=2e-4)
+    assert step(x, LEVELS[1]).allclose(wss(x, LEVELS[1]), atol=2e-4)
 
 
 def test_the_score_of_kambs_code_is_converted_to_a_denoiser(store, tmp_path, queries):
     path = write_checkout("kamb-ganguli", tmp_path / "x")
-    peer = make_side("kamb-ganguli", path, store, patch_size=5)
+    step = make_step("kamb-ganguli", path, store, patch_size=5)
     for sigma in (0.3, 2.0):
         x = queries(store, sigma)
         ours = golddiff.Kamb(store, 5, "none")(x, sigma)  # what the miniature computes
-        assert peer.step(x, sigma).allclose(ours, atol=1e-4)
+        assert step(x, sigma).allclose(ours, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +145,7 @@ def test_the_score_of_kambs_code_is_converted_to_a_denoiser(store, tmp_path, que
 def test_settings_that_kambs_code_lacks_are_refused(settings, message, store, tmp_path):
     path = write_checkout("kamb-ganguli", tmp_path / "x")
     with pytest.raises(ArgumentError, match=message):
-        make_side("kamb-ganguli", path, store, **settings)
+        make_step("kamb-ganguli", path, store, **settings)
 
 
 def test_the_release_refuses_variant_text_and_all_peers_wide_images(
@@ -146,64 +153,62 @@ def test_the_release_refuses_variant_text_and_all_peers_wide_images(
 ):
     path = write_checkout("release", tmp_path / "x")
     with pytest.raises(ArgumentError, match="variant"):
-        make_side("release", path, store, variant="text")
+        make_step("release", path, store, variant="text")
     wide = make_store(smooth_images(10, (1, 4, 8)))
     for name in FILES:
         with pytest.raises(ArgumentError, match=r"store: got shape \(1, 4, 8\)"):
-            make_side(name, path, wide, patch_size=3)
+            make_step(name, path, wide, patch_size=3)
 
 
 def test_faiss_averages_the_k_nearest(store, queries):
     pytest.importorskip("faiss")
-    peer = make_side("faiss", None, store, k_min=4, k_max=12)
-    check = peer.check()
+    step = make_step("faiss", None, store, k_min=4, k_max=12)
     schedule = golddiff.PaperSchedule(k_min=4, k_max=12, variant="released")
     for sigma in LEVELS:
         x = queries(store, sigma)
-        assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=1e-3)
         k = schedule.budgets(sigma, store.n)[1]
         distances = (x[:, None] - store.images()).double().square().sum((2, 3, 4))
         squares, rows = distances.topk(k, largest=False)
         weights = torch.softmax(-squares * precision(sigma), 1)
         mean = torch.einsum("bk,bkcij->bcij", weights, store.images().double()[rows])
-        assert peer.step(x, sigma).double().allclose(mean, atol=1e-3)
+        assert step(x, sigma).double().allclose(mean, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["release", "studio"])
 def test_the_real_release_and_studio_agree(name, store, queries):
-    check = make_side(name, from_environment(name), store).check()
+    theirs, ours = same_maths(name, from_environment(name), store)
     for sigma in LEVELS:
         x = queries(store, sigma)
-        assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=2e-3)
+        assert theirs(x, sigma).allclose(ours(x, sigma), atol=2e-3)
 
 
 def test_the_pspc_miniature_agrees_and_refuses_bad_patch_sizes(store, tmp_path, queries):
     path = write_checkout("pspc", tmp_path / "x")
     for size in (3, 20):
-        check = make_side("pspc", path, store, patch_size=size).check()
-        x = queries(store, 1.0)
-        assert check.theirs(x, 1.0).allclose(check.ours(x, 1.0), atol=1e-5)
+        x, ours = queries(store, 1.0), golddiff.PSPCSquare(store, size)
+        step = make_step("pspc", path, store, patch_size=size)
+        assert step(x, 1.0).allclose(ours(x, 1.0), atol=1e-5)
     with pytest.raises(ArgumentError, match="patch_sizes: got 'x'"):
-        make_side("pspc", path, store, patch_size="x")
+        make_step("pspc", path, store, patch_size="x")
 
 
 def test_the_real_code_of_pspc_agrees(make_store, smooth_images, queries):
     path = from_environment("pspc")
     store = make_store(smooth_images(200, (3, 16, 16)))
-    check = make_side("pspc", path, store).check()
+    step, ours = make_step("pspc", path, store), golddiff.PSPCSquare(store)
     for sigma in (0.05, 1.0, 4.0, 60.0):
         x = queries(store, sigma)
-        assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=1e-4)
+        assert step(x, sigma).allclose(ours(x, sigma), atol=1e-4)
 
 
 @pytest.mark.parametrize("boundary", ["zeros", "circular"])
 def test_the_real_code_of_kamb_agrees(boundary, make_store, smooth_images, queries):
     path = from_environment("kamb-ganguli")
     store = make_store(smooth_images(20, (3, 32, 32)))  # their code fixes the side at 32
-    peer = make_side("kamb-ganguli", path, store, patch_size=5, boundary=boundary)
+    step = make_step("kamb-ganguli", path, store, patch_size=5, boundary=boundary)
     x = queries(store, 1.0, b=1)
     ours = golddiff.Kamb(store, 5, boundary)(x, 1.0)
-    assert peer.step(x, 1.0).allclose(ours, atol=1e-3)
+    assert step(x, 1.0).allclose(ours, atol=1e-3)
 
 
 def test_scfdm_and_nearest_image_agree_with_the_real_studio(store, queries, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""``golddiff reproduce``, ``evaluate`` and ``plot`` on the command line."""
+"""``golddiff reproduce`` and ``evaluate`` on the command line."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,6 @@ from PIL import Image
 import golddiff
 from golddiff.cli import run
 from golddiff_lab.paper import likeness
-from golddiff_lab.paper.ablation import ROWS
 from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
 
 
@@ -232,58 +231,6 @@ def test_bad_input_to_evaluate_is_refused(fails, tiny):
     assert "store: nowhere does not exist" in fails("evaluate", "nowhere", "--oracle", "none.pt")
 
 
-# plot
-
-
-def test_plot_draws_the_same_picture_again(all_pages):
-    assert run(["plot", str(all_pages / "theorem1.json"), "--out", "again.png"]) == 0
-    with Image.open("again.png") as redrawn, Image.open(all_pages / "theorem1.png") as first:
-        np.testing.assert_array_equal(np.asarray(redrawn), np.asarray(first))
-
-
-def test_plot_draws_the_json_file_of_sample():
-    command = ["sample", "--method", "wiener", "--n", "2", "--steps", "3", "--json", "run.json"]
-    assert run(command) == 0
-    assert run(["plot", "run.json", "--title", "Wiener"]) == 0
-    with Image.open("run.png") as picture:
-        assert picture.width > 500
-
-
-def test_bad_input_to_plot_is_refused(fails, all_pages):
-    assert "cannot be read" in fails("plot", "none.json")
-    Path("text.json").write_text("no json")
-    assert fails("plot", "text.json") == "paths: text.json is not JSON"
-    Path("empty.json").write_text("{}")
-    assert "has no line plots" in fails("plot", "empty.json")
-    for text in (
-        '{"panels": [{"title": "x"}]}',
-        '{"levels": [{"sigma": 1.0, "sides": {"a": {}}}]}',
-    ):
-        Path("odd.json").write_text(text)
-        assert fails("plot", "odd.json") == (
-            "paths: odd.json: its figures are not as golddiff writes them"
-        )
-    assert "out: got 2 JSON files, expected one" in fails(
-        "plot", "a.json", "b.json", "--out", "c.png"
-    )
-
-
-@pytest.mark.usefixtures("stand_in_networks")
-def test_the_ablation_has_a_row_for_every_part(tiny, tmp_path):
-    root, stores, _ = tiny
-    command = ["reproduce", "ablation", "--quick", "--n", "2", "--out", str(tmp_path / "out")]
-    data = ["--data", f"mnist={stores['mnist']}", "--oracle", f"mnist={root / 'mnist.pt'}"]
-    assert run([*command, *data]) == 0
-    rows = json.loads((tmp_path / "out" / "ablation.json").read_text())["rows"]
-    assert [row["row"] for row in rows] == [row.title for row in ROWS]
-    assert {row["column"] for row in rows} == {"MNIST"}
-    scores = {row["row"]: row["mse"]["mean"] for row in rows}
-    assert scores["without golden parts"] != scores["without mixture"]
-    page = (tmp_path / "out" / "ablation.md").read_text()
-    assert "without golden parts less GoldDiff, image by image" in page
-    assert "paper |" not in page
-
-
-def test_the_ablation_is_not_one_of_the_papers_experiments():
-    assert "ablation" in EXPERIMENTS
-    assert "ablation" not in of_the_paper()
+def test_other_estimators_are_not_one_of_the_papers_experiments():
+    assert "field" in EXPERIMENTS
+    assert "field" not in of_the_paper()

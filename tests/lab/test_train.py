@@ -287,7 +287,6 @@ def test_the_time_of_a_run_excludes_on_step(digits, tmp_path):
     ("settings", "message"),
     [
         ({"multipliers": ()}, "multipliers: got 0 levels"),
-        ({"steps": None}, "minutes: give --minutes or --steps"),
         ({"steps": 0}, "steps: got 0"),
         ({"minutes": float("nan")}, "minutes: got nan"),
         ({"batch": 0}, "batch: got 0"),

@@ -10,7 +10,6 @@ from reliability.fuzz.target import Examiner
 
 SLOW = {
     *("diffusers network", "published network", "training state", "own network", "EDM pickle"),
-    "recorded figures",
 }
 TARGETS = all_targets()
 
