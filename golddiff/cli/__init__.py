@@ -4,7 +4,7 @@ Bad input prints one line on stderr and exits with status 2; an interrupt exits 
 torch, diffusers and numba take seconds to import, so only the commands import them.
 
 Other packages add commands, functions or typer.Typer objects, through the entry point group
-``golddiff.commands``: golddiff_lab adds ``bench``, ``demo``, ``oracle``, ``reproduce``.
+``golddiff.commands``: golddiff_lab adds ``bench``, ``demo``, ``oracle``, ``plot``, ``reproduce``.
 """
 
 from __future__ import annotations

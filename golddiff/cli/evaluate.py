@@ -164,6 +164,7 @@ def figures(
             {"of": a, "less": b, **{k: v.figures() for k, v in difference(x, y).items()}}
             for (a, x), (b, y) in combinations(evaluations.items(), 2)
         ],
+        "panels": [panel.figures() for panel in panels(evaluations)],
     }  # fmt: skip
 
 

@@ -1,11 +1,11 @@
-"""Line plots from plain data."""
+"""Line plots from plain data, which the commands save as JSON and ``golddiff plot`` redraws."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ Scale = Literal["linear", "log"]
 COLUMNS = 3
 PANEL = (4.1, 3.2)  # inches
 ALONE = 5.6  # width of a single panel, inches
-LEGEND = 0.22  # height per legend line, inches
+LEGEND, TITLE = 0.22, 0.35  # height per legend line and of the title, inches
 LETTERS = 44  # characters per line of a panel's title
 MAX_TICKS = 8  # with more distinct x values, matplotlib chooses the ticks
 # The palette of Okabe and Ito, distinguishable with any colour vision.
@@ -53,8 +53,12 @@ class Panel:
     floor: float | None = None  # lowest y shown, for scores unbounded below; None: no limit
     mark: float | None = None  # x of a vertical line
 
+    def figures(self) -> dict[str, Any]:
+        """The panel as a dict for JSON."""
+        return asdict(self)
 
-def draw_panels(panels: Sequence[Panel]) -> Figure:
+
+def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
     """Draw panels in rows of three (four panels: two rows of two) with one legend."""
     columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -66,7 +70,7 @@ def draw_panels(panels: Sequence[Panel]) -> Figure:
     width = PANEL[0] * columns if columns > 1 else ALONE
     per_row = max(1, int(width / (0.7 + 0.075 * max(map(len, names), default=0))))
     legend = 0.1 + LEGEND * math.ceil(len(names) / per_row) if len(names) > 1 else 0.05
-    height = PANEL[1] * rows + legend
+    height = PANEL[1] * rows + legend + (TITLE if title else 0)
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     entries: dict[str, Any] = {}
@@ -81,6 +85,8 @@ def draw_panels(panels: Sequence[Panel]) -> Figure:
             entries.values(), entries.keys(), loc="outside lower center",
             ncols=min(per_row, len(names)), frameon=False, fontsize=9,
         )  # fmt: skip
+    if title:
+        figure.suptitle(title, fontsize=12)
     return figure
 
 

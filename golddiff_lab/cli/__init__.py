@@ -1,1 +1,1 @@
-"""``golddiff bench``, ``demo``, ``oracle`` and ``reproduce``."""
+"""``golddiff bench``, ``demo``, ``oracle``, ``plot`` and ``reproduce``."""

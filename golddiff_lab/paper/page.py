@@ -64,6 +64,7 @@ class Page:
             "title": title,
             "quick": quick,
             "rows": self.rows,
+            "panels": [panel.figures() for panel in self.panels],
         }
         texts = {
             out / f"{name}.md": "\n".join(lines).rstrip() + "\n",

@@ -22,6 +22,7 @@ SHARES = {
     "diffusers network": 0.0,
     "published network": 0.0,
     "training state": 0.0,
+    "recorded figures": 0.0,
     "pipeline": 0.2,
     "own network": 0.4,
     "EDM pickle": 0.5,

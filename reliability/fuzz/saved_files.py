@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.cluster.listing import NAME as LIST
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import saved_masks
+from golddiff.figures.curves import Panel, draw_panels
 from golddiff.store.artifacts import Artifacts
 from golddiff_lab.cells import Cells
+from golddiff_lab.figures.recorded import panels_of
 from reliability.fuzz.stores import base
 from reliability.fuzz.structured import json_values, safetensors_header, sealed_json
 from reliability.fuzz.target import Target
@@ -29,6 +33,7 @@ def targets() -> list[Target]:
         Target("list of shards", lists, _list, (sealed_json,)),
         Target("artifact", artifacts, _artifact, (safetensors_header,)),
         Target("pipeline", pipelines, _pipeline, (json_values,)),
+        Target("recorded figures", records, _record, (json_values,)),
     ]
 
 
@@ -134,3 +139,21 @@ def _pipeline(data: bytes, folder: Path) -> None:
 
     (folder / AnalyticUNet.config_name).write_bytes(data)
     AnalyticUNet.from_pretrained(folder, store=base())
+
+
+def records() -> list[bytes]:
+    """JSON files of commands that can be plotted."""
+    race = {"levels": [{"sigma": 1.0, "sides": {"ours": {"seconds": 0.1, "rmse": None}}}]}
+    run = {"method": "pca", "n": 2, "sigmas": [1.0, 0.1], "seconds": {"per_step": [0.1, 0.2]}}
+    panel = vars(Panel("a", "x", "y", [], "log", "log", falling=True))
+    curve = {"name": "a", "x": [1.0, 2.0], "y": [1.0, None], "low": [0.5, 1.0], "high": [2, 3]}
+    panels = {"panels": [panel | {"series": [curve]}]}
+    return [json.dumps(body).encode() for body in (race, run, panels)]
+
+
+def _record(data: bytes, folder: Path) -> None:
+    from golddiff_lab.cli.plot import _read
+
+    (folder / "x.json").write_bytes(data)
+    panels = panels_of(_read(folder / "x.json"))
+    FigureCanvasAgg(draw_panels(panels)).draw()

@@ -1,8 +1,11 @@
-"""Line plots."""
+"""Line plots, and the figures files that can be plotted."""
 
+import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.figures.curves import COLOURS, Panel, Series, draw_panels
+from golddiff.system.errors import ArgumentError
+from golddiff_lab.figures.recorded import panels_of
 
 PANELS = [
     Panel("a", "x", "y", [Series("one", [1, 2, 4], [3.0, None, 5.0]), Series("two", [1], [2])]),
@@ -10,8 +13,13 @@ PANELS = [
 ]
 
 
+def test_panels_are_read_back_from_their_figures():
+    figures = [panel.figures() for panel in PANELS]
+    assert [panel.figures() for panel in panels_of({"panels": figures})] == figures
+
+
 def test_a_series_has_one_colour_in_all_panels_and_one_legend_entry():
-    figure = draw_panels(PANELS)
+    figure = draw_panels(PANELS, "title")
     first, second = figure.axes
     assert [line.get_color() for line in first.lines] == list(COLOURS[:2])
     assert second.lines[0].get_color() == COLOURS[1]
@@ -41,3 +49,42 @@ def test_long_titles_stay_within_the_picture():
 def test_the_y_axis_starts_at_the_floor_of_its_panel():
     low = Panel("a", "x", "r2", [Series("one", [1, 2], [-50.0, 0.5])], floor=-1.0)
     assert draw_panels([low]).axes[0].get_ylim()[0] == -1
+
+
+def test_a_race_has_a_panel_of_times_and_one_of_known_errors():
+    sides = {"ours": {"seconds": 1.0, "rmse": 0.1}, "theirs": {"seconds": 2.0, "rmse": None}}
+    levels = [{"sigma": s, "sides": sides} for s in (10.0, 1.0)]
+    time, error = panels_of({"levels": levels})
+    assert {line.name: list(line.y) for line in time.series} == {
+        "ours": [1.0, 1.0],
+        "theirs": [2.0, 2.0],
+    }
+    assert [line.name for line in error.series] == ["ours"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *([], {}, {"panels": [1]}, {"panels": [{"title": "x"}]}, {"levels": []}, {"levels": 3}),
+        {"panels": [PANELS[0].figures() | {"xscale": "cubic"}]},
+    ],
+)
+def test_figures_without_valid_panels_are_refused(body):
+    with pytest.raises(ArgumentError):
+        panels_of(body)
+
+
+def test_a_series_with_fewer_y_than_x_is_refused():
+    broken = Panel("a", "x", "y", [Series("one", [1, 2], [3.0])])
+    with pytest.raises(ArgumentError, match="its figures are not as golddiff writes them"):
+        panels_of({"panels": [broken.figures()]})
+
+
+@pytest.mark.parametrize("number", [10**60, -(2**70), 2**53, 1e200, float("nan"), True, "1"])
+def test_numbers_that_cannot_be_plotted_are_refused(number):
+    panel = Panel("a", "x", "y", [Series("one", [1, 2], [3.0, 4.0])])
+    for change in ({"x": [1, number]}, {"y": [3.0, number]}):
+        body = {"panels": [panel.figures()]}
+        body["panels"][0]["series"][0] |= change
+        with pytest.raises(ArgumentError, match="not as golddiff writes them"):
+            panels_of(body)

@@ -1,4 +1,4 @@
-"""``golddiff reproduce`` and ``evaluate`` on the command line."""
+"""``golddiff reproduce``, ``evaluate`` and ``plot`` on the command line."""
 
 import json
 from pathlib import Path
@@ -229,6 +229,42 @@ def test_bad_input_to_evaluate_is_refused(fails, tiny):
         "evaluate", stores["mnist"], "--oracle", "none.pt"
     )
     assert "store: nowhere does not exist" in fails("evaluate", "nowhere", "--oracle", "none.pt")
+
+
+# plot
+
+
+def test_plot_draws_the_same_picture_again(all_pages):
+    assert run(["plot", str(all_pages / "theorem1.json"), "--out", "again.png"]) == 0
+    with Image.open("again.png") as redrawn, Image.open(all_pages / "theorem1.png") as first:
+        np.testing.assert_array_equal(np.asarray(redrawn), np.asarray(first))
+
+
+def test_plot_draws_the_json_file_of_sample():
+    command = ["sample", "--method", "wiener", "--n", "2", "--steps", "3", "--json", "run.json"]
+    assert run(command) == 0
+    assert run(["plot", "run.json", "--title", "Wiener"]) == 0
+    with Image.open("run.png") as picture:
+        assert picture.width > 500
+
+
+def test_bad_input_to_plot_is_refused(fails, all_pages):
+    assert "cannot be read" in fails("plot", "none.json")
+    Path("text.json").write_text("no json")
+    assert fails("plot", "text.json") == "paths: text.json is not JSON"
+    Path("empty.json").write_text("{}")
+    assert "has no line plots" in fails("plot", "empty.json")
+    for text in (
+        '{"panels": [{"title": "x"}]}',
+        '{"levels": [{"sigma": 1.0, "sides": {"a": {}}}]}',
+    ):
+        Path("odd.json").write_text(text)
+        assert fails("plot", "odd.json") == (
+            "paths: odd.json: its figures are not as golddiff writes them"
+        )
+    assert "out: got 2 JSON files, expected one" in fails(
+        "plot", "a.json", "b.json", "--out", "c.png"
+    )
 
 
 def test_other_estimators_are_not_one_of_the_papers_experiments():

@@ -10,6 +10,7 @@ from reliability.fuzz.target import Examiner
 
 SLOW = {
     *("diffusers network", "published network", "training state", "own network", "EDM pickle"),
+    "recorded figures",
 }
 TARGETS = all_targets()
 
