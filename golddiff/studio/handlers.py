@@ -19,7 +19,7 @@ from golddiff.estimators.registry import SHOWN
 from golddiff.figures.sources import class_name
 from golddiff.sources.picture import fit_to_shape, read_picture
 from golddiff.store.images import ImageStore
-from golddiff.studio.downloads import write_download
+from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, draw_plots, sources_at, sources_html
 from golddiff.studio.grid import draw_grid, selection_at
 from golddiff.studio.inputs import drawn
@@ -174,7 +174,7 @@ class Handlers:
     def _explain(
         self, run: Run, step: float, noisy: bool, selected: Selection
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield the sources first, then the plots and the file, which take longer."""
+        """Yield the sources first, then the plots and files, which take longer."""
         # Check the files: reading a mapped file that was truncated would kill the process.
         self.library.get(run.settings.store)
         index = min(max(int(step), 1), run.steps_done) - 1
@@ -186,12 +186,12 @@ class Handlers:
         except ArgumentError as error:
             reason = html.escape(str(error).removeprefix("denoiser: "))
             text = f'<p class="quiet">{reason}</p>'
-        yield selected, grid, text, gr.skip(), gr.skip()
+        yield selected, grid, text, gr.skip(), gr.skip(), gr.skip()
         by_method = curves(run, selected)
         plots = draw_plots(run, index, selected, sources, by_method)
-        file = write_download(run, selected, self.folder)
-        button = gr.DownloadButton(value=str(file), interactive=True)
-        yield gr.skip(), gr.skip(), gr.skip(), plots, button
+        files = write_downloads(run, index, selected, sources, by_method, self.folder)
+        buttons = (gr.DownloadButton(value=str(file), interactive=True) for file in files)
+        yield gr.skip(), gr.skip(), gr.skip(), plots, *buttons
 
     def _start(self, name: str, start: str, image: Image.Image | None) -> torch.Tensor | None:
         if start != FROM_IMAGE:

@@ -120,8 +120,11 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                 )  # fmt: skip
                 plots = gr.Plot(label="Plots of the pixel", show_label=False, format="png",
                                 elem_id="plots")  # fmt: skip
-                picture = gr.DownloadButton("Download the run (PNG)", interactive=False,
-                                            elem_id="png")  # fmt: skip
+                with gr.Row():
+                    picture = gr.DownloadButton("Download the run (PNG)", interactive=False,
+                                                elem_id="png")  # fmt: skip
+                    record = gr.DownloadButton("Download its data (JSON)", interactive=False,
+                                               elem_id="json")  # fmt: skip
 
         restore_tab(handlers.library)
 
@@ -138,7 +141,7 @@ def build_page(handlers: Handlers) -> gr.Blocks:
             handlers.generate, [*settings, image, noisy], [run, grid, status, step],
             concurrency_limit=8, **quiet,
         )  # fmt: skip
-        view, explained = [run, step, noisy], [selected, grid, sources, plots, picture]
+        view, explained = [run, step, noisy], [selected, grid, sources, plots, picture, record]
         quiet["trigger_mode"] = "always_last"
         running.success(handlers.explain, [*view, selected], explained, **quiet)
         grid.select(handlers.click, view, explained, **quiet)

@@ -35,17 +35,17 @@ def generated(handlers, steps=STEPS, seed=0):
     return list(outputs)[-1]
 
 
-def test_a_run_ends_with_its_sources_plots_and_file(handlers):
+def test_a_run_ends_with_its_sources_plots_and_files(handlers):
     run, _, status, _ = generated(handlers)
     assert run.steps_done == STEPS
     assert "1 image by 1 method in" in status
-    (selected, _, text, *_), (*_, plots, png) = handlers.explain(run, STEPS, False, None)
+    (selected, _, text, *_), (*_, plots, png, figures) = handlers.explain(run, STEPS, False, None)
     assert selected.method == "optimal"
     assert "effectively" in text
     assert plots.axes
-    file = Path(png.value["path"])
-    assert file.name == "golddiff-run.png"
-    assert file.is_relative_to(handlers.folder)
+    files = [Path(button.value["path"]) for button in (png, figures)]
+    assert [file.name for file in files] == ["golddiff-run.png", "golddiff-run.json"]
+    assert all(file.is_relative_to(handlers.folder) for file in files)
 
 
 @pytest.mark.parametrize("value", [None, 2.5, float("nan"), float("inf"), "x", [1], {"a": 1}])

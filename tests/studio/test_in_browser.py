@@ -81,11 +81,16 @@ def test_generate_click_a_pixel_and_scrub(browser, studio):
     wait(lambda: browser.text("#sources") != sources, 5, "the sources at the other step")
     wait(lambda: browser.picture("#grid img") not in (None, grid), 5, "the other step")
     shot(browser, "scrubbed")
-    with downloaded(browser) as picture:
+    for button, name in (("#png", "golddiff-run.png"), ("#json", "golddiff-run.json")):
+        browser.click(button)
+        wait(lambda name=name: (browser.downloads / name).is_file(), 10, "the download")
+    figures = json.loads((browser.downloads / "golddiff-run.json").read_text())
+    with Image.open(browser.downloads / "golddiff-run.png") as picture:
         assert picture.width > 1000
-        assert json.loads(picture.text["settings"])["store"] == "digits"
     if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
         shutil.copy(browser.downloads / "golddiff-run.png", folder)
+    assert figures["store"]["n"] == 1797
+    assert figures["pixel"]["method"] == "optimal"
     assert not browser.messages()
 
 
@@ -232,15 +237,6 @@ def test_a_store_deleted_while_the_studio_runs_gives_a_message(browser, studio_s
     generate(browser)
 
 
-def downloaded(browser):
-    """The picture of the run, downloaded now."""
-    path = browser.downloads / "golddiff-run.png"
-    path.unlink(missing_ok=True)
-    browser.click("#png")
-    wait(path.is_file, 10, "the download")
-    return Image.open(path)
-
-
 def slide(browser, slider, value):
     browser.js(
         f"const s=document.querySelector('{slider} input[type=range]'); s.value={value};"
@@ -258,8 +254,10 @@ def test_the_novelty_slider_sets_the_novelty_of_the_run(browser):
     generate(browser)
     assert browser.picture("#grid img") != grid
     wait(lambda: browser.picture("#plots img") not in (None, plots), 20, "the plots to change")
-    with downloaded(browser) as picture:
-        assert json.loads(picture.text["settings"])["novelty"] == 0.2
+    (browser.downloads / "golddiff-run.json").unlink(missing_ok=True)
+    browser.click("#json")
+    wait(lambda: (browser.downloads / "golddiff-run.json").is_file(), 10, "the download")
+    assert json.loads((browser.downloads / "golddiff-run.json").read_text())["novelty"] == 0.2
 
 
 def test_a_stopped_run_shows_its_plots(browser):

@@ -12,7 +12,7 @@ from golddiff.attribution import pixel_sources
 from golddiff.estimators.registry import SHOWN, create
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
-from golddiff.studio.downloads import write_download
+from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, draw_plots, sources_at, sources_html
 from golddiff.studio.grid import corner, draw_grid, factor_of, selection_at
 from golddiff.studio.library import Library
@@ -131,21 +131,26 @@ def test_curves_of_a_stopped_run_cover_the_steps_of_all_methods(library):
     }
 
 
-def test_the_download_is_a_picture_with_the_settings_of_the_run(library, tmp_path):
+def test_downloads_hold_a_picture_and_the_settings_of_the_run(library, tmp_path):
     run = finished(library, ("recommended", "golddiff-pca"), steps=3, seed=8, label=2)
     chosen = Selection("golddiff-pca", 0, 1, 1)
     sources, points_of = sources_at(run, chosen, 1), curves(run, chosen, 60)
-    with Image.open(write_download(run, chosen, tmp_path)) as image:
-        settings = json.loads(image.text["settings"])
-    assert (settings["seed"], settings["label"], settings["steps"]) == (8, 2, 3)
-    for method in run.settings.methods:
-        schedule = create(method, run.opened.store).schedule
-        assert run.budgets(method) == [schedule.budgets(s, 20) for s in run.sigmas]
+    picture, figures = write_downloads(run, 1, chosen, sources, points_of, tmp_path)
+    with Image.open(picture) as image:
+        assert image.format == "PNG"
+    contents = json.loads(figures.read_text())
+    assert (contents["seed"], contents["label"], contents["steps"]) == (8, 2, 3)
+    for method, variant in (("recommended", "text"), ("golddiff-pca", "released")):
+        subset = contents["golden_subsets"][method]
+        expected = [create(method, run.opened.store).schedule.budgets(s, 20) for s in run.sigmas]
+        assert list(zip(subset["m"], subset["k"], strict=True)) == expected
+        assert subset["variant"] == variant
+    assert contents["pixel"]["sources"][0]["image"] == int(sources.sources[0])
     titles = [axes.get_title() for axes in draw_plots(run, 1, chosen, sources, points_of).axes]
     assert f"effectively {sources.effective:,.1f} images" in titles[0]
     assert titles[1:] == ["effective number of images", "golden subset of GoldDiff (PCA)"]
     k = draw_plots(run, 1, chosen, sources, points_of).axes[2].lines[2].get_ydata()
-    assert list(k) == [k for _, k in run.budgets("golddiff-pca")]
+    assert list(k) == contents["golden_subsets"]["golddiff-pca"]["k"]
 
 
 def test_a_method_without_sources_or_subset_has_no_plots(library):
