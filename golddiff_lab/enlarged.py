@@ -59,7 +59,7 @@ class EnlargedSource:
                 f"{info.description} holds {info.dtype} values of shape {info.shape}; only uint8 "
                 "images of 1 or 3 channels can be enlarged"
             )
-        self._originals, self._limit, self._seed = originals, limit, seed
+        self._originals, self.total, self._seed = originals, limit, seed
         self.skipped, self.names = originals.skipped, list[str]()
         about = f"enlarged (crops, flips, colours; seed {seed}): {info.description}"
         self.info = replace(info, count=limit, description=about)
@@ -70,17 +70,17 @@ class EnlargedSource:
 
     def _pieces(self) -> Iterator[Batch]:
         seen: set[bytes] = set()
-        count = self._originals.count
-        starts = range(0, self._limit, BLOCK)
+        count = self._originals.total
+        starts = range(0, self.total, BLOCK)
         for start, batch in zip(starts, self._originals.batches(BLOCK), strict=False):
             seen.update(_digest(image) for image in batch.pixels)
-            yield batch.part(0, self._limit - start)
-        for first in range(count, self._limit, count):
-            yield from self._copies(first // count, min(count, self._limit - first), seen)
+            yield batch.part(0, self.total - start)
+        for first in range(count, self.total, count):
+            yield from self._copies(first // count, min(count, self.total - first), seen)
 
     def _copies(self, repeat: int, most: int, seen: set[bytes]) -> Iterator[Batch]:
         """Augmented copies of the first ``most`` images, in blocks."""
-        count, labels = self._originals.count, self._originals.labels
+        count, labels = self._originals.total, self._originals.labels
 
         def block(start: int) -> NDArray[np.uint8]:
             generator = np.random.default_rng([self._seed, repeat, start // BLOCK])
