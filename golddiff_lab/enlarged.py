@@ -57,7 +57,7 @@ class EnlargedSource:
                 f"{info.description} holds {info.dtype} values of shape {info.shape}; only uint8 "
                 "images of 1 or 3 channels can be enlarged"
             )
-        self._originals, self._limit, self._seed = originals, limit, seed
+        self._originals, self.total, self._seed = originals, limit, seed
         self.skipped, self.names = originals.skipped, list[str]()
         about = f"enlarged (crops, flips, colours; seed {seed}): {info.description}"
         self.info = replace(info, count=limit, description=about)
@@ -67,16 +67,16 @@ class EnlargedSource:
         return rebatch(self._pieces(), size)
 
     def _pieces(self) -> Iterator[Batch]:
-        count = self._originals.count
-        starts = range(0, self._limit, BLOCK)
+        count = self._originals.total
+        starts = range(0, self.total, BLOCK)
         for start, batch in zip(starts, self._originals.batches(BLOCK), strict=False):
-            yield batch.part(0, self._limit - start)
-        for first in range(count, self._limit, count):
-            yield from self._copies(first // count, min(count, self._limit - first))
+            yield batch.part(0, self.total - start)
+        for first in range(count, self.total, count):
+            yield from self._copies(first // count, min(count, self.total - first))
 
     def _copies(self, repeat: int, most: int) -> Iterator[Batch]:
         """Augmented copies of the first ``most`` images, in blocks."""
-        count, labels = self._originals.count, self._originals.labels
+        count, labels = self._originals.total, self._originals.labels
 
         def block(start: int) -> NDArray[np.uint8]:
             generator = np.random.default_rng([self._seed, repeat, start // BLOCK])

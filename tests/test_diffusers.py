@@ -25,6 +25,7 @@ from golddiff import PCA, AnalyticUNet, GoldDiff, Kamb, Optimal, PaperSchedule, 
 from golddiff.diffusers import decode, index_latents
 from golddiff.estimators.describe import build, describe
 from golddiff.noise import sigma_of_alpha
+from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError, StoreError
 from tests.recorded import Recorded
 
@@ -371,6 +372,15 @@ def test_a_pipeline_runs_on_latents(vae, smooth_images, tmp_path):
     # The bound for pixels above holds here too.
     assert (latents - sample(unet.denoiser, 2, seed=1).images).abs().max() < 1e-4
     assert decode(vae, latents).shape == (2, 3, 16, 16)
+
+
+def test_index_latents_takes_stores_and_lists_of_floats(vae, smooth_images, tmp_path):
+    images = smooth_images(3, (3, 16, 16))
+    store = ImageStore.build(images, tmp_path / "store")
+    latents = index_latents(store.path, tmp_path / "of-store", vae).images()
+    assert torch.equal(latents, index_latents(images, tmp_path / "of-bytes", vae).images())
+    floats = list(images / 127.5 - 1)
+    assert torch.allclose(latents, index_latents(floats, tmp_path / "of-floats", vae).images())
 
 
 def test_index_latents_names_wrong_channels_and_batch_sizes(vae, tmp_path):

@@ -22,7 +22,7 @@ SIGMAS = [20.0, 2.0, 0.1]
 @pytest.fixture
 def late_factor(monkeypatch):
     """Stores that compute no factor when built, as those of large images."""
-    monkeypatch.setattr(store_build, "FACTOR_AT_BUILD", 1)
+    monkeypatch.setattr(store_build, "LARGE", 1)
 
 
 @pytest.fixture

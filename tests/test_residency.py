@@ -253,10 +253,9 @@ class TestFactorOfASample:
         assert ImageStore.open(store.path).factors.identifier() == other.factors.identifier()
 
     @pytest.mark.parametrize(("n", "d", "images"), [(90, 4, 90), (90, 5, 50), (40, 5, 40)])
-    def test_default_images_is_the_number_that_factor_rows_draws(self, monkeypatch, n, d, images):
+    def test_a_factor_uses_a_sample_of_large_images_only(self, monkeypatch, n, d, images):
         monkeypatch.setattr(statistics, "LARGE", 4)
         monkeypatch.setattr(statistics, "FACTOR_IMAGES", 50)
-        assert statistics.default_images(n, d) == images
         assert len(statistics.factor_rows(np.arange(n), d)) == images
 
     def test_a_store_without_other_references_computes_its_factor(self, tmp_path, smooth_images):

@@ -75,7 +75,7 @@ class TestContents:
         assert store.radius == pytest.approx(float(norms.max()), rel=1e-6)
 
     def test_the_covariance_of_large_images_is_computed_at_first_use(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(golddiff.store.build, "FACTOR_AT_BUILD", 10)
+        monkeypatch.setattr(golddiff.store.build, "LARGE", 10)
         images = torch.randint(0, 256, (50, 1, 5, 5), dtype=torch.uint8)
         store = ImageStore.build(images, tmp_path / "late")
         assert not (store.path / "factor.safetensors").exists()
@@ -125,6 +125,11 @@ class TestDamage:
         with pytest.raises(StoreError, match=r"norms.bin is missing"):
             ImageStore.open(store.path)
 
+    def test_open_names_a_file_that_may_not_be_read(self, store, monkeypatch):
+        monkeypatch.setattr(os, "access", lambda path, mode: path.name != "labels.bin")
+        with pytest.raises(StoreError, match=r"labels\.bin cannot be read"):
+            ImageStore.open(store.path)
+
     def test_open_names_an_unsupported_format_version(self, store):
         path = store.path / "manifest.json"
         body = json.loads(path.read_text())
@@ -155,7 +160,7 @@ class FailingSource:
     def __init__(self, error=None):
         self.error = error
         self.info = SourceInfo((1, 4, 4), np.dtype(np.uint8), False)
-        self.skipped = Skipped()
+        self.total, self.skipped = 3, Skipped()
 
     def batches(self, size):
         for _ in range(3):
@@ -221,6 +226,15 @@ class TestBuilding:
         with pytest.raises(ArgumentError, match="not a golddiff store"):
             ImageStore.build(pixels, tmp_path / "photos", overwrite=True)
 
+    def test_a_path_that_is_taken_is_refused_before_the_source_is_read(self, store):
+        with pytest.raises(ArgumentError, match="exists already"):
+            ImageStore.build("no such source", store.path)
+
+    def test_paths_may_begin_with_the_home_folder(self, store, monkeypatch):
+        monkeypatch.setenv("HOME", str(store.path.parent))
+        assert ImageStore.open("~/store").path == store.path
+        assert ImageStore.build(store.path, "~/copy").path == store.path.parent / "copy"
+
     def test_a_build_that_does_not_fit_on_the_disk_is_refused(self, tmp_path, pixels, monkeypatch):
         usage = shutil.disk_usage(tmp_path)._replace(free=1000)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
@@ -228,7 +242,7 @@ class TestBuilding:
             ImageStore.build(pixels, tmp_path / "s")
 
     def test_a_covariance_that_cannot_be_saved_is_still_returned(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(golddiff.store.build, "FACTOR_AT_BUILD", 1)
+        monkeypatch.setattr(golddiff.store.build, "LARGE", 1)
         store = ImageStore.build(torch.rand(20, 3), tmp_path / "s")
 
         def refuse(*_, **__):

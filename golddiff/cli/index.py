@@ -69,11 +69,12 @@ def index(options: _IndexOptions) -> None:
 def _build_locally(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     """Build a store; returns a description, the skipped images and the results for JSON."""
     starting()
-    from golddiff.store.build import build
+    from golddiff.store.build import build, check_free
     from golddiff.store.images import ImageStore
     from golddiff.store.opening import open_source
 
     reading = options.reading.source(options.seed, skip_bad=False)
+    check_free(options.out, options.overwrite)
     opened = open_source(options.source, **reading.saved())
     build(opened, options.out, overwrite=options.overwrite, progress=True)
     store = ImageStore.open(options.out)

@@ -121,7 +121,7 @@ def _read(
         values = batch.pixels.astype(np.float32)
         parts.append(values / 127.5 - 1 if batch.pixels.dtype == np.uint8 else values)
         done = sum(map(len, parts))
-        watch(done, getattr(source, "total", done))
+        watch(done, source.total)
         if done > most:
             raise ArgumentError(
                 f"pictures: {what} holds more than {most:,} pictures, the limit at this size"

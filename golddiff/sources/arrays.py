@@ -42,8 +42,6 @@ def open_array(
     size, channels = options.size, 3 if rgba and options.channels is None else options.channels
     dtype = np.uint8 if pixels.dtype == np.uint8 else np.float32
     resized = size is not None or channels is not None
-    if options.value_range is not None and dtype == np.uint8:
-        raise ArgumentError(f"{description}: value_range= does not apply to uint8, only to floats")
     shape = _resized_shape(pixels, size, channels, description) if resized else pixels.shape[1:]
 
     def read(start: int, stop: int) -> NDArray[Any]:
@@ -109,22 +107,27 @@ def _read_floats(
 
 
 def require_value_range(source: Source, options: SourceOptions) -> None:
-    """Raise ArgumentError if float images are nowhere below 0 and no value_range is set.
+    """Raise ArgumentError if value_range is set for uint8, or missing for floats nowhere below 0.
 
-    Reads an array up to its first value below 0. Other sources check the examples that they probe.
+    Reads an array up to its first value below 0; of other sources, the first 64 examples.
     """
-    shape = source.info.shape
-    is_images = source.info.dtype != np.uint8 and len(shape) == 3 and shape[0] in (1, 3)
-    if not is_images or options.value_range is not None or not isinstance(source, Rows):
+    shape, where = source.info.shape, source.info.description
+    is_float = source.info.dtype != np.uint8
+    if options.value_range is not None and not is_float:
+        raise ArgumentError(f"{where}: value_range= does not apply to uint8, only to floats")
+    is_images = len(shape) == 3 and shape[0] in (1, 3)
+    if options.value_range is not None or not (is_float and is_images):
         return
     least, most = np.inf, -np.inf
     for batch in source.batches(64):
         least, most = min(least, batch.pixels.min()), max(most, batch.pixels.max())
         if least < 0:
             return
+        if not isinstance(source, Rows):
+            break
     if most > 0:
         raise ArgumentError(
-            f"value_range: not given, and the floats of {source.info.description} lie in "
+            f"value_range: not given, and the floats of {where} lie in "
             f"{least:g} to {most:g}, not around 0; say value_range=(0, {1 if most <= 1 else 255}), "
             "or value_range=(-1, 1) to take them as they are"
         )

@@ -38,7 +38,7 @@ _LABELS = {
 def cifar_folder(folder: Path) -> Path | None:
     """The folder, or its subfolder of the usual name, with CIFAR's pickles; None without them."""
     for inner in (folder, folder / "cifar-10-batches-py", folder / "cifar-100-python"):
-        if inner.is_dir() and _variant({path.name for path in inner.iterdir()}):
+        if inner.is_dir() and _variant({path.name for path in inner.iterdir() if path.is_file()}):
             return inner
     return None
 

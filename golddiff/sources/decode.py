@@ -58,7 +58,8 @@ def read_header(data: bytes | Image.Image) -> Header:
     """Read the header of an encoded or Pillow image without decoding its pixels."""
     with _opened(data) as image:
         width, height = image.size
-        if _orientation(image) >= 5:
+        # Pillow's reader of TIFF gives the size after the rotation.
+        if _orientation(image) >= 5 and image.format != "TIFF":
             width, height = height, width
         return Header(width, height, _is_grey(image))
 

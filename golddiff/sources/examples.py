@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from golddiff.sources.arrays import as_array, is_array, open_array, require_value_range
+from golddiff.sources.arrays import as_array, is_array, open_array
 from golddiff.sources.decode import UnreadableImageError, decode, read_file, read_header
 from golddiff.sources.source import (
     Batch,
@@ -31,7 +31,7 @@ from golddiff.sources.source import (
     rebatch,
 )
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import ArgumentError, GoldDiffError, SourceError, one_line
+from golddiff.system.errors import ArgumentError, SourceError, one_line
 from golddiff.system.numbers import check_count
 
 # Number of examples that decide whether the images are grey.
@@ -150,9 +150,8 @@ class ExampleSource:
     def _probe_item(self, item: Item) -> _Probe:
         loaded, labelled = _load(item), item.label is not None
         if is_array(loaded):
-            rows = self._array_source(item, loaded)
-            require_value_range(rows, self._options)
-            return _Probe(item.name, rows.info.shape, rows.info.dtype, None, labelled)
+            info = self._array_source(item, loaded).info
+            return _Probe(item.name, info.shape, info.dtype, None, labelled)
         header, side = read_header(loaded), self._options.size
         shape = (3, side or header.height, side or header.width)
         return _Probe(item.name, shape, np.dtype(np.uint8), header.grey, labelled)
@@ -231,12 +230,9 @@ class ExampleSource:
 def _load(item: Item) -> Any:
     try:
         return item.load()
-    except (GoldDiffError, RuntimeError) as error:
-        # zipfile raises RuntimeError for encrypted members and for unknown compressions.
-        raise UnreadableImageError(one_line(error)) from error
     except Exception as error:
         # Decompressors raise many types of error on damaged data.
-        raise UnreadableImageError(f"it cannot be read: {one_line(error)}") from error
+        raise UnreadableImageError(one_line(error)) from error
 
 
 def _nothing_readable(description: str, failures: Skipped) -> SourceError:

@@ -28,7 +28,7 @@ log = logging.getLogger("golddiff")
 
 _EDM_TABLE = "dataset.json"
 # Image formats of cameras and programs that Pillow does not read by itself.
-_UNSUPPORTED = frozenset({".heic", ".heif", ".jxl", ".psd", ".svg"})
+_UNSUPPORTED = frozenset({".heic", ".heif", ".jxl", ".psd", ".svg", ".dcm"})
 _UNSUPPORTED |= {".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2"}
 # EDM's tool numbers the images and splits them into folders of a thousand, which are not classes.
 _EDM_NUMBERED = re.compile(r"^(.*/)?\d{5}/img\d{8}\.\w+$")
@@ -45,15 +45,7 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
         names, links_outside = files_below(folder)
         table = (folder / _EDM_TABLE).read_bytes() if _EDM_TABLE in names else None
     description = f"folder {folder.resolve().name}"
-    images = [name for name in names if _is_image(name)]
-    unsupported = [name for name in names if _is_image(name, _UNSUPPORTED)]
-    if unsupported:
-        kinds = ", ".join(sorted({os.path.splitext(name)[1].lower() for name in unsupported}))
-        log.warning(
-            "%s: pictures of kinds that are not read (%s) are left out, %s in all, such as %s; "
-            "convert them to .jpg or .png, say by ImageMagick: magick mogrify -format jpg *.heic",
-            description, kinds, f"{len(unsupported):,}", printable(unsupported[0]),
-        )  # fmt: skip
+    images = _images_among(names, description)
     shards = [name for name in names if name.lower().endswith(".parquet")]
     if images and shards:
         raise SourceError(
@@ -83,7 +75,7 @@ def open_zip(path: Path, options: SourceOptions) -> ExampleSource:
     options.refuse_columns("zip archives of images")
     with readable(f"{path.name} is not a readable zip archive"), zipfile.ZipFile(path) as archive:
         members = {info.filename for info in archive.infolist() if not info.is_dir()}
-        images = sorted(name for name in members if _is_image(name))
+        images = _images_among(sorted(members), description)
         if not images:
             raise SourceError(f"{description} holds no images")
         table = _read_member(archive, _EDM_TABLE) if _EDM_TABLE in members else None
@@ -110,6 +102,19 @@ def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
         raise OSError(f"it unpacks to {member.file_size:,} bytes")
     check_unpacked(name, member.compress_size, member.file_size)
     return archive.read(member)
+
+
+def _images_among(names: Sequence[str], description: str) -> list[str]:
+    """The images that can be read; warns of others."""
+    unsupported = [name for name in names if _is_image(name, _UNSUPPORTED)]
+    if unsupported:
+        kinds = ", ".join(sorted({os.path.splitext(name)[1].lower() for name in unsupported}))
+        log.warning(
+            "%s: pictures of kinds that are not read (%s) are left out, %s in all, such as %s; "
+            "convert them to .jpg or .png, say by ImageMagick: magick mogrify -format jpg FILES",
+            description, kinds, f"{len(unsupported):,}", printable(unsupported[0]),
+        )  # fmt: skip
+    return [name for name in names if _is_image(name)]
 
 
 def _is_image(name: str, endings: frozenset[str] = EXTENSIONS) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.sources.arrays import as_array, is_array, open_array
-from golddiff.sources.source import Rows, float_labels
+from golddiff.sources.source import Rows, class_indices
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import CheckpointError, SourceError, one_line
 from golddiff.system.files import check_unpacked
@@ -79,8 +79,8 @@ def _open_arrays(
     """Open the images and, if any, the labels among named arrays; ``read`` loads one of them."""
     split = options.split
     images = [f"x_{split}", f"{split}_images", "images", "image", "x", "samples"]
-    labels = [f"y_{split}", f"{split}_labels", "labels", "label", "y"]
-    if split != "train" and not {images[0], images[1]} & set(names) and "x_train" in names:
+    labels = [f"y_{split}", f"{split}_labels", "labels", "label", "targets", "y"]
+    if not {images[0], images[1]} & set(names) and {"x_train", "train_images"} & set(names):
         raise SourceError(f"{path.name} has no split {split!r}; its arrays: {', '.join(names)}")
     key = _find_key(path, names, options.column, [*images, "data", "arr_0"])
     if key is None:
@@ -95,10 +95,8 @@ def _open_arrays(
         array = read(label_key)
         array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
         wanted = label_key == options.label_column
-        if array.dtype.kind == "f" and (wanted or label_key != "arr_1"):
-            own_labels = float_labels(array, f"array {label_key} of {path.name}", wanted)
-        elif wanted or array.dtype.kind in "iu":  # arr_1 may hold anything
-            own_labels = array
+        if wanted or label_key != "arr_1" or array.dtype.kind in "iu":  # arr_1 may hold anything
+            own_labels = class_indices(array, f"array {label_key} of {path.name}", wanted)
     return open_array(pixels, options, f"array {key} of {path.name}", own_labels)
 
 

@@ -70,6 +70,7 @@ class Source(Protocol):
     """A training set that can be read once from start to end, in a fixed order."""
 
     info: SourceInfo
+    total: int  # number of examples to read, unreadable ones included
     skipped: Skipped
     names: list[str]  # file names of the examples read so far, if they come from files
 
@@ -105,17 +106,17 @@ class Rows:
     ) -> None:
         self.pixels = read
         self.labels, class_names = chosen_labels(options, total, labels, class_names, description)
-        self.count = options.limited(total)
-        self.skipped, self.names = Skipped(), list(names[: self.count])
+        self.total = options.limited(total)
+        self.skipped, self.names = Skipped(), list(names[: self.total])
         labelled = self.labels is not None
         self.info = SourceInfo(
-            shape, np.dtype(dtype), labelled, class_names, self.count, description
+            shape, np.dtype(dtype), labelled, class_names, self.total, description
         )
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order, as copies: pixels (b, *shape) and labels (b,) or None."""
-        starts = range(0, self.count, check_count("size", size))
-        spans = [(start, min(start + size, self.count)) for start in starts]
+        starts = range(0, self.total, check_count("size", size))
+        spans = [(start, min(start + size, self.total)) for start in starts]
         return (
             Batch(pixels, None if self.labels is None else self.labels[start:stop].copy())
             for (start, stop), pixels in zip(
@@ -150,14 +151,16 @@ def own_labels(labels: Any, count: int, where: str) -> I64:
         raise SourceError(f"{where}: {error}") from error
 
 
-def float_labels(values: NDArray[np.floating], where: str, required: bool) -> I64 | None:
-    """Labels stored as floats (N,), if all are whole and 0 or more.
+def class_indices(values: NDArray[Any], where: str, required: bool) -> I64 | None:
+    """Labels found in a file, if they are whole numbers of 0 or more, (N,).
 
     Otherwise raise SourceError if they are ``required``, else warn and return None.
     """
-    whole = (values >= 0) & (values < 2**53) & (values == np.floor(values))
-    if values.ndim == 1 and whole.all():
-        return values.astype(np.int64)
+    if values.ndim == 1 and values.dtype.kind in "biuf":
+        with np.errstate(invalid="ignore"):  # NaN becomes negative
+            indices = values.astype(np.int64)
+        if (indices >= 0).all() and (indices == values).all():
+            return indices
     problem = f"{where} holds no class indices (one whole number, 0 or more, for each image)"
     if required:
         raise SourceError(problem)
@@ -165,8 +168,8 @@ def float_labels(values: NDArray[np.floating], where: str, required: bool) -> I6
     return None
 
 
-def check_labels(labels: Any, count: int) -> I64:
-    """Convert labels (array-like or tensor) to (count,) int64 class indices >= 0."""
+def check_labels(labels: Any, count: int | None = None) -> I64:
+    """Convert labels (array-like or tensor) to (count,) or (any,) int64 class indices >= 0."""
     if hasattr(labels, "detach"):
         labels = labels.detach().cpu()
     try:
@@ -174,13 +177,13 @@ def check_labels(labels: Any, count: int) -> I64:
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(f"labels cannot be read as an array: {error}") from error
     if array.ndim != 1:
-        raise ArgumentError(f"labels have shape {array.shape}; give one dimension, ({count},)")
-    if len(array) != count:
+        raise ArgumentError(f"labels have shape {array.shape}; give one class for each example")
+    if count is not None and len(array) != count:
         raise ArgumentError(f"{len(array)} labels were given for {count} examples")
     if array.dtype.kind not in "iu":
         raise ArgumentError(f"labels have data type {array.dtype}; give whole numbers")
     indices = array.astype(np.int64)
-    if count and indices.min() < 0:
+    if (indices < 0).any():
         row = int(np.argmax(indices < 0))
         raise ArgumentError(f"label {row} is {array[row]}; class indices start at 0")
     return indices

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from golddiff.sources.decode import read_file
 from golddiff.sources.examples import ExampleSource, Item
-from golddiff.sources.source import float_labels
+from golddiff.sources.source import class_indices
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError
 from golddiff.system.files import check_unpacked, readable
@@ -204,8 +204,7 @@ def _find_column(
     """The wanted column, or the first of the usual names, if its type fits; None if none does."""
     fitting = _columns_where(schema, fits)
     if wanted is None:
-        only = fitting if usual is _IMAGE_COLUMNS and len(fitting) == 1 else ()
-        return next((name for name in (*usual, *only) if name in fitting), None)
+        return next((name for name in usual if name in fitting), None)
     if wanted in fitting:
         return wanted
     problem = "does not exist"
@@ -219,14 +218,14 @@ def _image_column(schema: Any, options: SourceOptions, description: str) -> str:
         schema, options.column, _IMAGE_COLUMNS, _holds_images, "images", description
     )
     if name is None:
-        named = [column for column in _IMAGE_COLUMNS if column in schema.names]
-        problem = (
-            f"has a column {named[0]!r} without encoded images (such as PNG or JPEG); give arrays "
-            "as a NumPy array or tensor"
-            if named
-            else "has no column of images named image or img; name it with column="
+        fitting = _columns_where(schema, _holds_images)
+        if len(fitting) == 1:
+            return fitting[0]
+        raise SourceError(
+            f"{description} has no column image or img of encoded images (such as PNG or JPEG); "
+            "name it with column=, or give arrays as a NumPy array or tensor; "
+            + _list_columns(schema)
         )
-        raise SourceError(f"{description} {problem}; {_list_columns(schema)}")
     return name
 
 
@@ -246,11 +245,13 @@ def _is_bytes(dtype: Any) -> bool:
 
 def _holds_labels(dtype: Any) -> bool:
     types = pa.types
-    return _is_number(dtype) or bool(types.is_string(dtype) or types.is_large_string(dtype))
+    is_number = types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype)
+    return is_number or _holds_text(dtype)
 
 
-def _is_number(dtype: Any) -> bool:
-    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
+def _holds_text(dtype: Any) -> bool:
+    values = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+    return bool(pa.types.is_string(values) or pa.types.is_large_string(values))
 
 
 def _list_columns(schema: Any) -> str:
@@ -263,21 +264,19 @@ def _labels(
     """Class indices of all rows and the class names; (None, None) if the caller gave labels."""
     expected = "class indices or names"
     wanted = options.label_column
-    name = _find_column(schema, wanted, _LABEL_COLUMNS, _holds_labels, expected, description)
+    fitting = _find_column(schema, wanted, _LABEL_COLUMNS, _holds_labels, expected, description)
+    name = fitting or next((name for name in _LABEL_COLUMNS if name in schema.names), None)
     if name is None or options.labels is not None or total == 0:
         return None, None
-    values = column(name)
-    if values.null_count:
-        raise SourceError(f"{description}: {values.null_count} rows of column {name!r} are empty")
-    if not _is_number(values.type):
-        return _encode_names(values)
-    numbers = values.to_numpy()
-    if numbers.dtype.kind == "f":
-        indices = float_labels(numbers, f"{description}: column {name!r}", wanted is not None)
-        return indices, None if indices is None else _class_names(schema, name)
-    if (numbers.astype(np.int64) == -1).all():
-        return None, None  # on the hub, -1 marks a split whose labels are secret
-    return numbers, _class_names(schema, name)
+    numbers = np.empty(())  # no labels: the type does not fit, or rows are empty
+    if fitting and not (values := column(name)).null_count:
+        if _holds_text(values.type):
+            return _encode_names(values)
+        numbers = values.to_numpy()
+        if numbers.dtype.kind == "i" and (numbers == -1).all():
+            return None, None  # on the hub, -1 marks a split whose labels are secret
+    indices = class_indices(numbers, f"{description}: column {name!r}", wanted is not None)
+    return indices, None if indices is None else _class_names(schema, name)
 
 
 def _encode_names(values: Any) -> Labels:

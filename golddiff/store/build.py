@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from rich.progress import Progress
 
 from golddiff.kernels.stored import Stored
-from golddiff.sources.source import Rows, Source, SourceInfo
+from golddiff.sources.examples import ExampleSource
+from golddiff.sources.source import Source, SourceInfo
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import BUILT as FACTOR
 from golddiff.store.manifest import FILE_NAMES, FileRecord, Manifest, file_record, identity_of
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
-from golddiff.store.statistics import covariance_factor
+from golddiff.store.statistics import LARGE, covariance_factor
 from golddiff.system.errors import ArgumentError, SourceError, printable
 from golddiff.system.files import check_disk
 from golddiff.system.folders import folder_in_place
@@ -28,13 +29,11 @@ from golddiff.system.progress import progress_bar
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
 PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "norms.bin"
-# For images with more values than this, the factor takes minutes and gigabytes. It is then computed
-# on first use, because Optimal, Kamb and their golden subsets do not need it.
-FACTOR_AT_BUILD = 4096
 
 BATCH, BATCH_BYTES = 512, 1 << 25  # largest batch, in images and in bytes
 # Copies of a batch in memory at once: read ahead, sliced into batches, and converted to float32.
 COPIES = 16
+FIRST = 16  # encoded images that are compared with a store
 
 
 def build(
@@ -44,9 +43,7 @@ def build(
 
     ``factor`` adds the mean and covariance if images are small; shards do not need their own.
     """
-    _check_free(path, overwrite)
-    if path.exists() and not (path / "manifest.json").is_file():
-        raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
+    check_free(path, overwrite)
     info = source.info
     if info.count is not None:  # fail early if the disk is too small
         proxies = 4 * math.prod(quarter_shape(info.shape))
@@ -54,36 +51,38 @@ def build(
     check_images(1, info.shape, lambda n, d: COPIES * (BATCH_BYTES + 4.0 * d), "to read")
     busy = f"the store: another process is building {path}; wait for it, or give another path"
     with folder_in_place("the store", path, busy) as folder, progress_bar(progress) as bar:
-        _check_free(path, overwrite)  # another process may have built it since the first check
+        check_free(path, overwrite)  # another process may have built it since the first check
         _write_store(folder, source, bar, factor)
 
 
 def is_store_of(path: Path, source: Source) -> bool:
-    """Whether a store matches a source's metadata and, for arrays, its values.
+    """Whether a store holds the images and labels of a source.
 
-    Encoded images are not decoded, so files edited in place still match.
+    Arrays are compared in full. Encoded images are decoded up to ``FIRST``, so a later file that
+    was edited in place goes unnoticed.
     """
     manifest, expected = Manifest.read(path), _empty_manifest(source.info)
     compared = ("shape", "dtype", "labelled", "class_names", "source")
     if any(getattr(manifest, name) != getattr(expected, name) for name in compared):
         return False
-    if source.info.count not in (None, manifest.n):
+    if source.total != manifest.n + manifest.skipped:
         return False
-    if not isinstance(source, Rows):
-        labels = getattr(source, "labels", None)  # some sources know their labels before reading
-        if labels is None or source.info.count is None:
-            return True
-        digest = hashlib.sha256(labels[: manifest.n].astype(np.int64).data)
-        return manifest.files[LABELS].sha256 == digest.hexdigest()
-    digests = {PIXELS: hashlib.sha256(), LABELS: hashlib.sha256()}
-    for pixels, labels in source.batches(BATCH):
-        digests[PIXELS].update(np.ascontiguousarray(pixels).data)
-        digests[LABELS].update(b"" if labels is None else labels.data)
-    return all(
-        manifest.files[name].sha256 == digest.hexdigest()
-        for name, digest in digests.items()
-        if name in manifest.files
-    )
+    manifest.check_sizes(path)
+    stored = np.memmap(path / PIXELS, manifest.dtype, "r", shape=(manifest.n, *manifest.shape))
+    labels = np.fromfile(path / LABELS, np.int64) if manifest.labelled else np.empty(0, np.int64)
+    if isinstance(source, ExampleSource):
+        known = source.labels  # None if each example brings its own
+        if not (known is None or manifest.skipped or np.array_equal(known[: manifest.n], labels)):
+            return False
+        source = source.part(0, min(FIRST, source.total))
+    start = 0
+    for batch in source.batches(BATCH):
+        rows = slice(start, start := start + len(batch.pixels))
+        if not np.array_equal(batch.pixels, stored[rows]):
+            return False
+        if batch.labels is not None and not np.array_equal(batch.labels, labels[rows]):
+            return False
+    return True
 
 
 def _empty_manifest(info: SourceInfo) -> Manifest:
@@ -99,9 +98,7 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
     info = source.info
     manifest = _empty_manifest(info)
     scale, offset = map(np.float32, manifest.scaling)
-    # With ``skip_bad`` the count is unknown, but ``total`` is the number of images to read.
-    total = getattr(source, "total", info.count)
-    task = bar.add_task(f"reading {manifest.source}", total=total)
+    task = bar.add_task(f"reading {manifest.source}", total=source.total)
     with contextlib.ExitStack() as stack:
         files = {
             name: stack.enter_context((folder / name).open("wb"))
@@ -140,7 +137,9 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
         names.write_text("".join(f"{printable(n)}\n" for n in source.names), encoding="utf-8")
         manifest.files[FILE_NAMES] = file_record(names)
     manifest.skipped = len(source.skipped)
-    if with_factor and math.prod(info.shape) <= FACTOR_AT_BUILD:
+    # The factor of larger images takes minutes and gigabytes. It is computed on first use, because
+    # Optimal, Kamb and their golden subsets do not need it.
+    if with_factor and math.prod(info.shape) <= LARGE:
         _write_factor(folder, manifest, bar)
     manifest.write(folder)
 
@@ -157,9 +156,12 @@ def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:
     manifest.files[path.name] = file_record(path)
 
 
-def _check_free(path: Path, overwrite: bool) -> None:
+def check_free(path: Path, overwrite: bool) -> None:
+    """Raise ArgumentError if something is at ``path`` that a new store must not replace."""
     if path.exists() and not overwrite:
         raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
+    if path.exists() and not (path / "manifest.json").is_file():
+        raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
 
 
 def _image_bytes(info: SourceInfo) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import NAME, VERSION, Manifest
 from golddiff.system.errors import ArgumentError, BusyError, StoreError
+from golddiff.system.progress import waiting
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -81,7 +82,7 @@ def cached_store(
         folder = Path(source).expanduser()
         if is_store(folder):
             return ImageStore.open(folder)
-    path = cache_folder() / cache_name(source, options)
+    path = cache_folder() / cache_name(source, options, progress)
     try:
         store = ImageStore.open(path)
         left_out = store.manifest.skipped
@@ -93,8 +94,7 @@ def cached_store(
         damaged = (path / "manifest.json").is_file()
     opened = open_source(source, **vars(options))
     if needed is not None:
-        n = getattr(opened, "total", opened.info.count or 1)
-        check_images(n, opened.info.shape, needed, "the covariance and masks of")
+        check_images(opened.total, opened.info.shape, needed, "the covariance and masks of")
     say(f"building a store of {_shown(source)} in {path}")
     try:
         build(opened, path, overwrite=damaged, progress=progress)
@@ -154,13 +154,14 @@ def _describe(path: Path) -> str:
         return "store that is damaged, or of another version"
 
 
-def cache_name(source: Any, options: SourceOptions) -> str:
+def cache_name(source: Any, options: SourceOptions, progress: bool = False) -> str:
     """The folder name for a source; it changes with the source, the options or the format."""
     if not isinstance(source, str):
-        contents = {"version": VERSION, "contents": _contents(source, options), **options.saved()}
-        return _folder_name(type(source).__name__, contents)
+        contents = _contents(source, options, progress)
+        identity = {"version": VERSION, "contents": contents, **options.saved()}
+        return _folder_name(type(source).__name__, identity)
     path = Path(source).expanduser()
-    identity: dict[str, Any] = {
+    identity = {
         "version": VERSION,
         # A name that is not a local path is a built-in or a hub dataset, with no files to check.
         "source": str(path.resolve()) if is_path(source) else source,
@@ -172,9 +173,12 @@ def cache_name(source: Any, options: SourceOptions) -> str:
 
 def recorded(options: SourceOptions) -> dict[str, Any]:
     """The options as files record them, with a digest in place of given labels."""
+    from golddiff.sources.source import check_labels
+
     fields = options.saved()
     if options.labels is not None:
-        fields["labels"] = hashlib.sha256(repr(list(options.labels)).encode()).hexdigest()
+        labels = check_labels(options.labels).tolist()
+        fields["labels"] = hashlib.sha256(repr(labels).encode()).hexdigest()
     return fields
 
 
@@ -188,15 +192,18 @@ def _shown(source: Any) -> str:
     return source if isinstance(source, str) else f"a {type(source).__name__}"
 
 
-def _contents(source: Any, options: SourceOptions) -> str:
+def _contents(source: Any, options: SourceOptions, progress: bool) -> str:
     """A digest of all images, labels and file names of a Python object."""
     from golddiff.store.opening import open_source
 
     opened = open_source(source, **vars(options))
     digest = hashlib.sha256(repr(opened.info).encode())
-    for pixels, labels in opened.batches(512):
-        digest.update(pixels.data)
-        digest.update(b"" if labels is None else labels.data)
+    done = 0
+    with waiting(f"looking for {opened.info.description} in the cache", progress) as watch:
+        for pixels, labels in opened.batches(512):
+            digest.update(pixels.data)
+            digest.update(b"" if labels is None else labels.data)
+            watch(done := done + len(pixels), opened.total)
     digest.update(repr(opened.names).encode() if opened.names else b"")
     return digest.hexdigest()
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
-from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, is_store_of
+from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, check_free, is_store_of
 from golddiff.store.manifest import Manifest
 from golddiff.store.posteriors import as_support, weighed
 from golddiff.store.proxy import pooled
@@ -64,7 +63,7 @@ class ImageStore(TrainingSet):
         """Use :meth:`open` or :meth:`build`."""
         super().__init__(path, manifest)
         self.residency = Residency(memory_limit)
-        self.flat = self._map(PIXELS, manifest.dtype, (self.n, self.d))
+        self.flat = self.residency.map(path / PIXELS, manifest.dtype, (self.n, self.d))
         self.stored = Stored(self.flat, *manifest.scaling)
         self.radius = float(np.fromfile(path / NORMS, np.float32).max())
         labels = np.fromfile(path / LABELS, np.int64) if manifest.labelled else None
@@ -73,7 +72,7 @@ class ImageStore(TrainingSet):
         self.class_counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))
         width = math.prod(manifest.proxy_shape)
         self._pooled: dict[tuple[int, ...], F32] = {
-            manifest.proxy_shape: self._map(PROXIES, "float32", (self.n, width))
+            manifest.proxy_shape: self.residency.map(path / PROXIES, "float32", (self.n, width))
         }
 
     @cached_property
@@ -143,7 +142,7 @@ class ImageStore(TrainingSet):
             seed: seed of the generated sources "moons" and "patches".
             value_range: smallest and largest value of float images that are not in [-1, 1].
             overwrite: replace an existing store once the new one is complete.
-            exist_ok: open an existing store of the same source without reading the source again.
+            exist_ok: open an existing store of the same source; of pictures, 16 are compared.
             progress: show a progress bar.
 
         Raises:
@@ -153,12 +152,14 @@ class ImageStore(TrainingSet):
         """
         from golddiff.store.opening import open_source
 
+        folder = path_of("path", path)
+        if not exist_ok:
+            check_free(folder, overwrite)
         opened = open_source(
             source, size=size, channels=channels, split=split, column=column,
             label_column=label_column, skip_bad=skip_bad, limit=limit, seed=seed, labels=labels,
             value_range=value_range,
         )  # fmt: skip
-        folder = path_of("path", path)
         if not (exist_ok and folder.exists() and is_store_of(folder, opened)):
             build(opened, folder, overwrite=overwrite, progress=progress)
         return cls.open(folder)
@@ -219,9 +220,6 @@ class ImageStore(TrainingSet):
     def __str__(self) -> str:
         classes = "no labels" if self.labels is None else f"{len(self.class_counts)} classes"
         return f"{self.path}: {self.n:,} x {self.shape} {self.manifest.dtype}, {classes}"
-
-    def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        return self.residency.map(self.path / name, dtype, shape)
 
 
 StoreOrPath = ImageStore | str | Path

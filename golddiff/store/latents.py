@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from golddiff.sources.source import Batch, Source
-from golddiff.store.build import build
+from golddiff.store.build import build, check_free
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import open_source
+from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import check_count
 
@@ -53,10 +53,14 @@ def index_latents(
         StoreError: the disk is full or not writable.
     """
     batch_size = check_count("batch_size", batch_size)
-    channels = int(vae.config.in_channels)
-    images = open_source(source, **{**_channel_option(source, channels), **reading})
-    build(_Latents(images, vae, batch_size), Path(path), overwrite=overwrite, progress=progress)
-    return ImageStore.open(Path(path))
+    folder, channels = path_of("path", path), int(vae.config.in_channels)
+    check_free(folder, overwrite)
+    try:
+        images = open_source(source, **{"channels": channels, **reading})
+    except ArgumentError:  # floats and stores are not converted
+        images = open_source(source, **reading)
+    build(_Latents(images, vae, batch_size), folder, overwrite=overwrite, progress=progress)
+    return ImageStore.open(folder)
 
 
 @torch.no_grad()
@@ -82,14 +86,6 @@ def _shift(vae: AutoencoderKL) -> float:
     return float(vae.config.get("shift_factor") or 0.0)
 
 
-def _channel_option(source: object, channels: int) -> dict[str, int]:
-    """The ``channels`` option that fits the VAE; none for float arrays, which are not converted."""
-    floats = getattr(getattr(source, "dtype", None), "is_floating_point", None)
-    if floats is None:
-        floats = isinstance(source, np.ndarray) and source.dtype.kind == "f"
-    return {"channels": channels} if channels in (1, 3) and not floats else {}
-
-
 class _Latents:
     """A source that yields the latents of another source's images."""
 
@@ -101,7 +97,7 @@ class _Latents:
                 f"source: got examples of shape {shape}, but the VAE takes ({channels}, H, W)"
             )
         self._images, self._vae, self._batch_size = images, vae, batch_size
-        self.skipped, self.names = images.skipped, images.names
+        self.total, self.skipped, self.names = images.total, images.skipped, images.names
         self.info = replace(
             images.info,
             shape=tuple(encode(vae, torch.zeros(1, *shape)).shape[1:]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,8 @@ class Manifest:
             if not path.is_file():
                 raise StoreError(f"store: {path} is missing; build the store again")
             _check_inside(folder, path)
+            if not os.access(path, os.R_OK):
+                raise StoreError(f"store: {path} cannot be read (permission denied)")
             size = path.stat().st_size
             if size != record.bytes or size != expected.get(name, size):
                 raise StoreError(

@@ -42,11 +42,11 @@ def is_store(path: Path) -> bool:
 def open_store(path: Path, options: SourceOptions) -> Rows:
     """The images of a store in row order; only the options ``limit`` and ``labels`` apply."""
     options.refuse_columns("a store")
-    for name in ("size", "channels"):
+    for name in ("size", "channels", "value_range"):
         if getattr(options, name) is not None:
             raise ArgumentError(
-                f"{name}={getattr(options, name)} does not apply to a store, whose images keep "
-                "their shape; index the images that it was built from"
+                f"{name}={getattr(options, name)} does not apply to a store, whose images are not "
+                "converted; index the images that it was built from"
             )
     try:
         manifest = Manifest.read(path)

@@ -124,19 +124,15 @@ class Axes:
         return np.concatenate([np.empty((0, self.columns.shape[1]), np.float32), *batches])
 
 
-def default_images(n: int, d: int) -> int:
-    """Default number of images to compute a factor from, for n images of d values."""
-    return min(n, FACTOR_IMAGES) if d > LARGE else n
-
-
 def factor_rows(rows: I64, d: int, images: int | None = None, seed: int = 0) -> I64:
     """The rows among ``rows`` to compute a factor from, ascending.
 
-    ``images`` of them are drawn at random without replacement; None draws :func:`default_images`.
+    ``images`` of them are drawn at random without replacement; None takes all, or
+    ``FACTOR_IMAGES`` of large images.
     """
     n = len(rows)
     if images is None:
-        images = default_images(n, d)
+        images = FACTOR_IMAGES if d > LARGE else n
     if images >= n:
         return rows
     drawn = np.random.default_rng([3, seed]).choice(n, images, replace=False, shuffle=False)

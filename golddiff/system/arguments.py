@@ -116,7 +116,7 @@ def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str)
 
 
 def path_of(name: str, value: str | os.PathLike[str]) -> Path:
-    """The value as a Path; raises unless it is a str or PathLike without null characters."""
+    """The value as a Path, ~ expanded; raises unless it is a str or PathLike without nulls."""
     if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
         raise ArgumentError(f"{name}: got {value!r:.{SHOWN}}, expected a file or folder")
-    return Path(value)
+    return Path(os.path.expanduser(value))

@@ -14,7 +14,8 @@ from pathlib import Path
 from golddiff.system.errors import StoreError
 from golddiff.system.files import DISK_FULL, locked
 
-REFUSED = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
+REFUSED: tuple[int, ...] = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
+REFUSED += (errno.EMFILE, errno.ENFILE)  # too many files are open
 
 
 @contextlib.contextmanager
@@ -38,10 +39,6 @@ def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
             ) from error
         if error.errno in REFUSED:
             raise StoreError(f"{name}: cannot write {path} ({error.strerror})") from error
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise StoreError(
-                f"{name}: {path} was not built: too many files are open (ulimit -n)"
-            ) from error
         raise
 
 

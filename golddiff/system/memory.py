@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,8 +70,4 @@ def require_memory(needed: float, what: str, instead: str) -> None:
 
 def largest_side(needed: Callable[[int], float]) -> int:
     """The largest side of square images for which ``needed(side)`` bytes are free; 0 if none."""
-    free, low, high = free_memory(), 0, LARGEST_SIDE
-    while low < high:
-        side = (low + high + 1) // 2
-        low, high = (side, high) if needed(side) <= free else (low, side - 1)
-    return low
+    return bisect_right(range(1, LARGEST_SIDE + 1), free_memory(), key=needed)

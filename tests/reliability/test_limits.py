@@ -60,7 +60,7 @@ def test_too_many_open_files_and_a_full_disk_leave_nothing_behind(tmp_path):
         tmp_path,
     )  # fmt: skip
     files, first, second = output.splitlines()
-    assert "too many files are open" in files
+    assert "Too many open files" in files
     assert "the disk is full" in first
     assert "the disk is full" in second
     assert not (tmp_path / "s").exists()

@@ -77,6 +77,11 @@ def test_a_zip_without_images_is_refused(tmp_path):
         open_source(write_zip(tmp_path / "a.zip", {"notes.txt": "nothing"}))
 
 
+def test_unsupported_images_in_a_zip_are_counted_in_a_warning(tmp_path, caplog):
+    open_source(write_zip(tmp_path / "a.zip", {"a.png": png(0), "b.HEIC": b"", "scan/c.dcm": b""}))
+    assert "(.dcm, .heic) are left out, 2 in all, such as b.HEIC" in caplog.text
+
+
 def test_an_unreadable_zip_is_refused(tmp_path):
     (tmp_path / "a.zip").write_bytes(b"nothing")
     with pytest.raises(SourceError, match=r"a\.zip is not a readable zip"):

@@ -13,7 +13,7 @@ from golddiff.system.errors import SourceError
 from golddiff.system.pickles import ARRAYS, read_pickle
 from tests.oracles.edm.hostile import Evil
 
-from .make import read
+from .make import png, read
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (10, 3072), dtype=np.uint8)
 
@@ -80,6 +80,13 @@ def test_a_tar_of_cifar_is_read_without_extracting(tmp_path, ending):
     assert np.array_equal(values, PIXELS.reshape(-1, 3, 32, 32))
     assert len(labels) == 10
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_folders_named_like_the_files_of_cifar_are_folders_of_images(tmp_path):
+    for kind in ("train", "meta"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "a.png").write_bytes(png(0))
+    assert open_source(tmp_path).info.class_names == ("meta", "train")
 
 
 def test_cifar100_has_fine_and_coarse_labels(tmp_path):

@@ -42,6 +42,16 @@ def test_exif_rotation_is_applied_to_jpegs_before_cropping():
     assert values[:, 14:].mean() < 15
 
 
+def test_the_header_of_a_rotated_image_gives_the_size_of_its_pixels():
+    """Regression: Pillow rotates a TIFF itself, so its sides were exchanged twice."""
+    exif = Image.Exif()
+    exif[0x112] = 6
+    for kind in ("TIFF", "JPEG", "PNG"):
+        data = encoded(pixels(height=4, width=6), kind, exif=exif)
+        header = read_header(data)
+        assert decode(data).shape == (3, header.height, header.width) == (3, 6, 4)
+
+
 def test_damaged_exif_does_not_lose_the_image():
     data = encoded(pixels(), "PNG", exif=b"Exif\0\0nonsense")
     assert decode(data).shape == (3, 8, 8)

@@ -75,10 +75,10 @@ def test_a_second_array_of_floats_is_not_read_as_labels(tmp_path):
     assert not open_source(tmp_path / "a.npz").info.labelled
 
 
-def test_float_labels_of_an_npz_file_are_used_only_if_whole(tmp_path, caplog):
+def test_labels_of_an_npz_file_are_used_only_if_whole_and_not_negative(tmp_path, caplog):
     np.savez(tmp_path / "a.npz", images=IMAGES, y=np.array([[2.0], [0], [1], [1], [0]]))
     assert open_source(tmp_path / "a.npz").labels.tolist() == [2, 0, 1, 1, 0]
-    for other in (np.full(5, 0.5), np.eye(5)):
+    for other in (np.full(5, 0.5), np.eye(5), np.eye(5, dtype=int), -np.arange(5), list("abcde")):
         np.savez(tmp_path / "a.npz", images=IMAGES, y=other)
         caplog.clear()
         assert not open_source(tmp_path / "a.npz").info.labelled

@@ -1,5 +1,7 @@
 """Python sources (lists, Dataset, DataLoader), .pt files, value ranges, and ``golddiff.load``."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -139,6 +141,19 @@ def test_floats_that_are_not_around_0_require_value_range(most, tmp_path):
         assert np.array_equal(read(open_source(path, value_range=(0, most)))[0], mapped)
 
 
+def test_one_bright_image_of_many_does_not_require_value_range():
+    """Regression: each of the first images had to have a value below 0."""
+    images = list(np.linspace(-1, 1, 48, dtype=np.float32).reshape(3, 1, 4, 4))
+    assert read(open_source(images[::-1]))[0].max() == 1
+
+
+def test_value_range_is_refused_for_pictures_and_stores(tmp_path):
+    store = ImageStore.build(IMAGES, tmp_path / "s").path
+    for source in ([Image.fromarray(ARRAYS[0])], paths(tmp_path)[0].parent, store):
+        with pytest.raises(ArgumentError, match="does not apply to"):
+            ImageStore.build(source, tmp_path / "out", value_range=(0, 255))
+
+
 def test_values_far_outside_value_range_are_refused():
     images = np.full((3, 1, 8, 8), 0.5, np.float32)
     images[1, 0, 0, 0] = 1.2  # a filter's overshoot
@@ -204,6 +219,24 @@ class TestLoad:
         assert len({store.path for store in stores}) == len(stores)
         assert torch.equal(stores[3].labels, torch.from_numpy(1 - labels))
 
+    def test_equal_labels_of_any_type_give_the_same_store(self):
+        lists = [0] * 1797
+        stores = [golddiff.load("digits", of(lists)) for of in (list, np.array, torch.tensor)]
+        assert len({store.path for store in stores}) == 1
+        with pytest.raises(ArgumentError, match="labels have shape"):
+            golddiff.load("digits", 5)
+
+    def test_a_bar_shows_that_a_list_is_compared_with_the_cache(self, monkeypatch):
+        bars = []
+
+        @contextmanager
+        def waiting(what, shown):
+            yield lambda done, total: bars.append((what, shown, done, total))
+
+        monkeypatch.setattr("golddiff.store.cache.waiting", waiting)
+        golddiff.load(ARRAYS)
+        assert bars == [("looking for list of images in the cache", True, 70, 70)]
+
     def test_saved_artifacts_do_not_change_the_cached_copy_of_a_store(self, tmp_path):
         """Regression: each write to the store's folder caused a new copy of it."""
         store = ImageStore.build(IMAGES, tmp_path / "s")
@@ -242,6 +275,23 @@ class TestLoad:
             assert store.labels.tolist() == [1, 0]
         with pytest.raises(ArgumentError, match="exists already"):
             ImageStore.build(tmp_path / "photos", tmp_path / "s", [0, 0], exist_ok=True)
+
+    def test_exist_ok_refuses_other_pictures_of_the_same_description(self, tmp_path):
+        """Regression: another split, folder or list of as many opened the first store."""
+        for i, name in enumerate(["a/photos/train", "a/photos/test", "b/photos/train"]):
+            (tmp_path / name).mkdir(parents=True)
+            (tmp_path / name / "1.png").write_bytes(png(i))
+        path = tmp_path / "s"
+        for _ in range(2):
+            ImageStore.build(tmp_path / "a/photos", path, exist_ok=True)
+        for folder, split in (("a", "test"), ("b", "train")):
+            with pytest.raises(ArgumentError, match="exists already"):
+                ImageStore.build(tmp_path / folder / "photos", path, split=split, exist_ok=True)
+        ImageStore.build(ARRAYS[:2], path, overwrite=True)
+        ImageStore.build(ARRAYS[:2], path, exist_ok=True)
+        for other in (ARRAYS[1:3], ARRAYS[:3]):
+            with pytest.raises(ArgumentError, match="exists already"):
+                ImageStore.build(other, path, exist_ok=True, skip_bad=True)
 
     def test_exist_ok_accepts_folders_with_unprintable_names(self, tmp_path):
         """The manifest holds the escaped names, the folder the original ones."""

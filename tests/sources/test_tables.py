@@ -107,13 +107,13 @@ def test_columns_of_the_wrong_type_are_refused(tmp_path):
 
 def test_a_table_without_images_lists_its_columns(tmp_path):
     pq.write_table(pa.table({"text": ["a"], "label": [0]}), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match=r"no column of images.*text \(string\)"):
+    with pytest.raises(SourceError, match=r"no column image or img of .*text \(string\)"):
         open_source(tmp_path / "a.parquet")
 
 
 def test_a_column_of_arrays_is_said_to_hold_no_encoded_images(tmp_path):
     pq.write_table(pa.table({"image": [[[0, 1], [2, 3]]]}), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match=r"a column 'image' without encoded images.*list<"):
+    with pytest.raises(SourceError, match=r"no column image or img of encoded images.*list<"):
         open_source(tmp_path / "a.parquet")
 
 
@@ -129,12 +129,27 @@ def test_a_fine_label_column_is_found(tmp_path):
     assert read(open_source(path))[1].tolist() == [5, 6, 7]
 
 
-@pytest.mark.parametrize("labels", [[0, None, 1], [0, -2, 1]])
-def test_labels_that_are_missing_or_negative_are_refused(tmp_path, labels):
+@pytest.mark.parametrize(
+    "labels", [[0, None, 1], ["a", None, "b"], [0, -2, 1], [[0], [1], [2]], [b"a", b"b", b"c"]]
+)
+def test_labels_that_are_no_classes_are_refused_if_named_and_else_reported(
+    tmp_path, caplog, labels
+):
     path = write_parquet(tmp_path / "a.parquet", PNGS[:3], labels)
-    with pytest.raises(SourceError, match="label"):
-        open_source(path)
+    assert not open_source(path).info.labelled
+    assert "column 'label' holds no class indices" in caplog.text
+    with pytest.raises(SourceError, match="column 'label' holds"):
+        open_source(path, label_column="label")
     assert open_source(path, labels=[0, 0, 0]).info.labelled
+
+
+def test_categories_of_pandas_and_booleans_are_labels(tmp_path):
+    categories = pa.array(["dog", "cat", "dog"]).dictionary_encode()
+    source = open_source(write_parquet(tmp_path / "a.parquet", PNGS[:3], categories))
+    assert source.info.class_names == ("cat", "dog")
+    assert read(source)[1].tolist() == [1, 0, 1]
+    source = open_source(write_parquet(tmp_path / "b.parquet", PNGS[:3], [True, False, True]))
+    assert read(source)[1].tolist() == [1, 0, 1]
 
 
 def test_labels_that_are_all_minus_one_are_ignored(tmp_path):
