@@ -46,9 +46,7 @@ def studio(options: _StudioOptions) -> None:
     For example:
 
       golddiff studio
-
       golddiff studio --store photos.store --store cifar.store --port 8000
-
       golddiff studio --data photos/ --size 32
     """
     check_installed()

@@ -71,7 +71,6 @@ def demo(options: DemoOptions) -> None:
     For example:
 
       golddiff demo
-
       golddiff demo --data photos/ --size 32 --out photos-demo
     """
     data, size, seed, out = options.data, options.size, options.seed, options.out
