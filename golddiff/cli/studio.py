@@ -64,7 +64,7 @@ def _openers(options: _StudioOptions) -> dict[str, Callable[[], ImageStore]]:
     """Functions that open each store, by its shortest unique name."""
     from golddiff.store.images import ImageStore
 
-    reading = SourceOptions(size=options.size, limit=options.limit)
+    reading = SourceOptions(size=options.size, limit=options.limit, skip_bad=True)
     read = partial(cached_store, options=reading, say=say, progress=True)
     stores = options.store or []
     sources = options.data or ([] if stores else ["digits"])

@@ -90,13 +90,13 @@ def demo(options: DemoOptions) -> None:
 
     check_settings(1, STEPS, "ddim", seed)
     start = time.perf_counter()
-    reading = SourceOptions(size=size, limit=options.limit)
+    reading = SourceOptions(size=size, limit=options.limit, skip_bad=True)
     parts = BUILT_IN if data is None else (Part(data, reading, 8),)
     stores = [_open(part) for part in parts]
     moons = cached_store("moons", SourceOptions(), say=say)
     dial_with_bar(stores[-1])
     with waiting("drawing the novelty dial") as watch:
-        save("out", draw_novelties(stores[-1], seed, options.novelty, watch=watch), paths[0])
+        save("out", draw_novelties(stores[-1], seed, options.novelty, watch), paths[0])
     say(f"{paths[0]}: the same noise at several novelties, and the sources of one output")
     denoisers = [{name: create(name, store, seed=seed) for name in SHOWN} for store in stores]
     with progress_bar() as bar:
@@ -116,9 +116,8 @@ def demo(options: DemoOptions) -> None:
 def draw_novelties(
     store: ImageStore,
     seed: int,
-    novelty: float | None = None,
-    name: str | None = None,
-    watch: Callable[[int, int], None] = lambda done, total: None,
+    novelty: float | None,
+    watch: Callable[[int, int], None],
 ) -> Any:
     """A figure of the store's novelty dial, with the sources of the first output at ``novelty``."""
     from golddiff.estimators.dial import NOVELTY, recommended
@@ -139,7 +138,7 @@ def draw_novelties(
     rows = [(value, run.images, float(run.novelty.novelty.mean())) for value, run in runs.items()]
     explained = runs[novelty].attribution
     assert explained is not None
-    caption = f"The same noise, {store.n:,} training images of {name or store.manifest.source}"
+    caption = f"The same noise, {store.n:,} training images of {store.manifest.source}"
     return draw_dial(rows, novelty, 0, explained[0], caption)
 
 
@@ -182,9 +181,10 @@ def _block(part: Part, denoisers: dict[str, Denoiser], seed: int, bar: Progress)
 def _caption() -> str:
     import torch
 
+    count = torch.get_num_threads()
     return (
         f"{STEPS} DDIM steps. Under each method: measured time per image and step with "
-        f"{torch.get_num_threads()} threads, without compiling kernels and making masks."
+        f"{count} thread{'s' * (count > 1)}, without compiling kernels and making masks."
     )
 
 
