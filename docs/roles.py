@@ -1,4 +1,4 @@
-"""An extension of griffe: roles in docstrings, such as :func:`name`, become plain code."""
+"""An extension of griffe: the reST of docstrings, roles and ``::``, becomes Markdown."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import griffe
 
 ROLE = re.compile(r":\w+:`~?([^`]+)`")
+BLOCK_FOLLOWS = re.compile("::$", re.MULTILINE)
 
 
 class Roles(griffe.Extension):
@@ -16,4 +17,5 @@ class Roles(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite a docstring when its object is read."""
         if obj.docstring is not None:
-            obj.docstring.value = ROLE.sub(r"`\1`", obj.docstring.value)
+            text = ROLE.sub(r"`\1`", obj.docstring.value)
+            obj.docstring.value = BLOCK_FOLLOWS.sub(":", text)

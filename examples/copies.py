@@ -15,7 +15,7 @@ def main(pictures=None, training_set="digits"):
     """Count copies, and print the five pictures with the least novelty."""
     store = golddiff.load(training_set)
     if pictures is None:  # an example: three training images and five new pictures
-        new = golddiff.sample(golddiff.recommended(store), n=5, seed=0).images
+        new = golddiff.sample(golddiff.recommended(store, novelty=1), n=5, seed=0).images
         images = torch.cat([store.images([3, 4, 5]), new])
     else:
         images = torch.from_numpy(np.load(pictures)).float()

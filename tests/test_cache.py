@@ -4,9 +4,11 @@ import json
 
 import pytest
 import torch
+from PIL import Image
 
 import golddiff
 from golddiff.cli import run
+from golddiff.cli.studio import _openers, _StudioOptions
 from golddiff.store.cache import entries
 
 
@@ -44,6 +46,34 @@ def test_a_store_is_opened_itself_and_copied_only_for_an_option(tmp_path, monkey
     assert entries() == []
     assert golddiff.load("x.store", limit=3).n == 3
     assert len(entries()) == 1
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of five pictures."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(5):
+        Image.new("L", (8, 8), 40 * i).save(folder / f"{i}.png")
+    return folder
+
+
+def test_commands_python_and_the_studio_share_the_store_of_a_folder(pictures, tmp_path):
+    made = ["--method", "optimal", "--n", "1", "--out", str(tmp_path / "grid.png")]
+    assert run(["sample", "--data", str(pictures), *made]) == 0
+    (entry,) = entries()
+    (opened,) = _openers(_StudioOptions(data=[str(pictures)])).values()
+    assert golddiff.load(str(pictures)).path == opened().path == entry.path
+    assert len(entries()) == 1
+
+
+def test_a_store_that_left_images_out_is_opened_only_where_they_may_be(pictures):
+    (pictures / "torn.png").write_bytes(b"no picture")
+    kept = golddiff.load(str(pictures), skip_bad=True)
+    with pytest.raises(golddiff.SourceError, match=r"torn\.png"):
+        golddiff.load(str(pictures))
+    assert golddiff.load(str(pictures), skip_bad=True).path == kept.path
+    assert kept.n == 5
 
 
 @pytest.mark.parametrize("damage", [{"version": 0}, {"n": -1}])

@@ -56,7 +56,7 @@ def test_the_error_for_an_unknown_method_lists_all_methods(fails):
         (["--sampler", "euler"], "expected one of ddim, heun"),
         (["--seed", "-1"], "seed: got -1"),
         (["--threads", "0"], "threads: got 0"),
-        (["--threads", "2000"], "less than or equal to 1024"),
+        (["--threads", "2000"], "--threads: got 2000, expected at most 1024"),
         ([*GOLDEN, "--mask-threshold", "2"], "--mask-threshold: got 2.0, expected 0 to 1"),
         ([*GOLDEN, "--weighting", "wsss"], "weighting: got 'wsss'"),
         (["--patch-size", "3"], "only to kamb, golddiff-kamb"),

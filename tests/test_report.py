@@ -64,9 +64,9 @@ def test_a_report_is_one_page_without_links_or_scripts(store, make, tmp_path):
     assert [p.name for p in (tmp_path / "new folder").iterdir()] == ["report.html"]
 
 
-def test_a_report_shows_output_patchwork_nearest_and_sources(store, tmp_path):
+def test_a_report_begins_with_output_patchwork_nearest_and_sources(store, tmp_path):
     _, text = write(store, Optimal(store), tmp_path / "r.html", n=1, settings={"seed": 0})
-    _plot, *pictures = (
+    *pictures, _plot = (
         np.asarray(Image.open(io.BytesIO(base64.b64decode(a.split(",")[1]))))
         for a in Page(text).addresses
     )
@@ -113,7 +113,7 @@ def test_latents_are_shown_as_decoded_images(make_store, tmp_path):
     sizes = [
         Image.open(io.BytesIO(base64.b64decode(a.split(",")[1]))).size for a in Page(text).addresses
     ]
-    assert sizes[1] == (8, 8)  # after the plot
+    assert sizes[0] == (8, 8)
     _, text = write(store, Optimal(store), tmp_path / "plain.html")
     Page(text)
 

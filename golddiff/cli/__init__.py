@@ -42,14 +42,13 @@ OPTION_NAMES = {"patch_sizes": "patch_size", "address": "cluster", "path": "out"
 
 app = typer.Typer(
     name="golddiff",
-    help="Training-free, analytical diffusion over your own images.",
     epilog="golddiff COMMAND --help  shows the options and examples of a command.",
     add_completion=False,
     context_settings={"help_option_names": ["--help", "-h"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, prepare, sample, restore, novelty, evaluate, studio, cache_command):
+for command in (sample, restore, novelty, studio, evaluate, index, info, prepare, cache_command):
     app.command()(command)
 
 
@@ -65,7 +64,13 @@ def _options(
         False, "--version", help="Print the version.", is_eager=True, callback=_print_version
     ),
 ) -> None:
-    """Training-free, analytical diffusion over your own images."""
+    """New pictures from your own, with no training.
+
+    For example:
+
+      golddiff sample
+      golddiff sample --data photos/ --size 64
+    """
 
 
 @functools.cache

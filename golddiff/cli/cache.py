@@ -28,7 +28,6 @@ def cache(options: _CacheOptions) -> None:
     For example:
 
       golddiff cache
-
       golddiff cache --clear photos-1f3a99d2c0b1e7aa
     """
     from golddiff.store.cache import cache_folder, entries

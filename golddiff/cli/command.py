@@ -59,8 +59,8 @@ def command(run: Callable[[Options], None]) -> Callable[..., None]:
         run(_instance(kind, values))
 
     wrapper.__name__ = run.__name__
-    # Join the lines of each paragraph: typer does so for the first one only.
-    wrapper.__doc__ = re.sub(r"(?<=\S)\n *(?=\S)", " ", run.__doc__ or "")
+    # Join the lines of each paragraph, but for the examples: typer does so for the first one only.
+    wrapper.__doc__ = re.sub(r"(?<=\S)\n(?! {6}golddiff) *(?=\S)", " ", run.__doc__ or "")
     wrapper.__signature__ = inspect.Signature(list(_parameters(kind)))  # type: ignore[attr-defined]
     return wrapper
 

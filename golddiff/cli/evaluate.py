@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from golddiff import __version__
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.first_use import create_with_bars
-from golddiff.cli.options import BatchSize, JsonPath, Labels, SamplerName, Seed, Steps
+from golddiff.cli.options import METHOD_NAMES, BatchSize, JsonPath, Labels, SamplerName, Seed, Steps
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import counting, describe, say, starting, summary, waiting, write_json
 from golddiff.estimators.registry import METHODS, MethodSettings, check_methods, method_named
@@ -33,7 +33,7 @@ class _EvaluateOptions:
     store: Path = argument("A store made by golddiff index.")
     oracle: Path = option("The network's weights: a file or a folder.", metavar="PATH")
     method: list[str] | None = option(
-        f"Method; repeat the option for several: {', '.join(METHODS)}. Default golddiff-pca.",
+        f"Method; repeat the option for several: {METHOD_NAMES}. Default golddiff-pca.",
         None,
         metavar="NAME",
         callback=lambda names: names and [*map(method_named, names)],
@@ -64,7 +64,6 @@ def evaluate(options: _EvaluateOptions) -> None:
     For example:
 
       golddiff evaluate cifar.store --oracle cifar-oracle/ --method pca --method golddiff-pca
-
       golddiff evaluate mnist.store --oracle mnist-oracle/ --n 16 --out compared/
     """
     methods = options.method or ["golddiff-pca"]

@@ -46,11 +46,8 @@ def index(options: _IndexOptions) -> None:
     For example:
 
       golddiff index photos/ photos.store --size 64
-
       golddiff index train.parquet cifar.store --label-column label
-
       golddiff index digits digits.store
-
       golddiff index /nfs/photos /nfs/photos.shards --size 64 --cluster head:6379 --shards 400
     """
     if options.shards is not None and options.cluster is None:

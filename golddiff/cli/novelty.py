@@ -47,7 +47,6 @@ def novelty(options: _NoveltyOptions) -> None:
     For example:
 
       golddiff novelty outputs/ photos/ --size 64 --out novelty.html
-
       golddiff novelty samples.npz cifar.store --json novelty.json
     """
     out = options.out

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 
 MAX_THREADS = 1024
+METHOD_NAMES = (
+    ", ".join(name for name, method in METHODS.items() if method.subsets is None)
+    + "; over a subset of the images golddiff-NAME and adaptive-NAME, such as golddiff-pca"
+)
 
 
 def advanced(help: str, *names: str, **more: Any) -> Any:
@@ -37,6 +41,12 @@ def _writable_json(path: Path | None) -> Path | None:
     return path
 
 
+def _threads(count: int | None) -> int | None:
+    if count is not None and check_count("threads", count) > MAX_THREADS:
+        raise ArgumentError(f"threads: got {count}, expected at most {MAX_THREADS}")
+    return count
+
+
 JsonPath = Annotated[
     Path | None,
     typer.Option(
@@ -47,7 +57,7 @@ JsonPath = Annotated[
 MethodName = Annotated[
     str,
     typer.Option(
-        help="Method: " + ", ".join(METHODS) + ".",
+        help=f"Method: {METHOD_NAMES}.",
         callback=lambda name: name and method_named(name),
         metavar="NAME",
     ),
@@ -63,8 +73,7 @@ BatchSize = Annotated[int, advanced("Number of images per batch.", "--batch-size
 Threads = Annotated[
     int | None,
     advanced(
-        "Number of threads; default: all cores.", show_default=False, max=MAX_THREADS,
-        callback=lambda count: None if count is None else check_count("threads", count),
+        "Number of threads; default: all cores.", show_default=False, callback=_threads,
     ),
 ]  # fmt: skip
 Cluster = Annotated[

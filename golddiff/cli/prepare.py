@@ -45,7 +45,6 @@ def prepare(options: _PrepareOptions) -> None:
     For example:
 
       golddiff prepare cifar.store --method golddiff-pca
-
       golddiff prepare cifar.store --method adaptive-pca --tol 0.05 --steps 20
     """
     method, settings = options.method, options.settings

@@ -77,11 +77,8 @@ def restore(options: _RestoreOptions) -> None:
     For example:
 
       golddiff restore damaged.png --data photos/ --size 64 --hole 20,20,16,16
-
       golddiff restore damaged.png --data photos/ --size 64 --mask missing.png --n 4
-
       golddiff restore tiny.png --data photos/ --size 64 --upscale 4 --explain why.html
-
       golddiff restore grey.png --data photos/ --size 64 --colours
 
     Without --hole or --mask, the transparent pixels of the picture are filled.
@@ -149,7 +146,7 @@ def _estimated_noise(opened: ImageStore, operator: LinearOperator, y: torch.Tens
     say(
         f"noise {noise:.2g}, estimated from the picture; give --noise if you know it"
         if noise
-        else f"no noise found; less than {least:.2g} could not be told from texture (give --noise)"
+        else f"no noise found (under {least:.2g} looks like texture); give --noise if you know it"
     )
     return noise
 

@@ -39,17 +39,11 @@ def sample(options: SampleJob) -> None:
     For example:
 
       golddiff sample
-
       golddiff sample --data photos/ --size 64 --n 64 --novelty 0.5 --out grid.png
-
       golddiff sample --store cifar.store --method pca --labels 3 --json run.json
-
       golddiff sample --n 8 --explain report.html
-
       golddiff sample --data photos/ --size 64 --start photo.jpg --strength 0.5 --out pictures/
-
       golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
-
       golddiff sample --cluster head:6379 --store shards/ --method golddiff-pca
     """
     job = options

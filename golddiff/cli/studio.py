@@ -46,9 +46,7 @@ def studio(options: _StudioOptions) -> None:
     For example:
 
       golddiff studio
-
       golddiff studio --store photos.store --store cifar.store --port 8000
-
       golddiff studio --data photos/ --size 32
     """
     check_installed()
@@ -66,7 +64,7 @@ def _openers(options: _StudioOptions) -> dict[str, Callable[[], ImageStore]]:
     """Functions that open each store, by its shortest unique name."""
     from golddiff.store.images import ImageStore
 
-    reading = SourceOptions(size=options.size, limit=options.limit)
+    reading = SourceOptions(size=options.size, limit=options.limit, skip_bad=True)
     read = partial(cached_store, options=reading, say=say, progress=True)
     stores = options.store or []
     sources = options.data or ([] if stores else ["digits"])

@@ -43,7 +43,8 @@ class Evaluation:
         mse_per_image: (n,) float64.
         r2_per_image: (n,) float64; NaN where the oracle's image is constant and r2 undefined.
             The mean ``r2`` ignores such images; ``figures`` counts them.
-        steps, sigmas: step numbers and noise levels of the curves.
+        steps: step numbers of the curves.
+        sigmas: noise levels of the curves.
         own: curve of the predictions of each run at its own states, which shows how the runs
             diverge. None if the two sides use different samplers.
         single: curve of single-step errors at the oracle's states; None without ``single_step``.

@@ -108,8 +108,9 @@ def _draw(axes: Axes, panel: Panel, colours: dict[str, int]) -> None:
         axes.invert_xaxis()
     if panel.floor is not None:
         values = [v for line in panel.series for v in line.y if v is not None]
-        if values and min(values) < panel.floor:
-            axes.set_ylim(bottom=panel.floor)
+        if values and min(values) < panel.floor:  # a margin of what is shown alone
+            height = max(max(values) - panel.floor, 1.0)
+            axes.set_ylim(panel.floor, panel.floor + 1.05 * height)
     if panel.mark is not None:
         axes.axvline(panel.mark, color="0.4", linestyle=":", linewidth=1.2)
     axes.set_title(textwrap.fill(panel.title, LETTERS), fontsize=10)

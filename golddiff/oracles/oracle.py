@@ -59,7 +59,9 @@ class Oracle:
 
     Attributes:
         store: an object with ``shape`` and ``is_pixels``, the part of a store that a sampler reads.
-        network, shape, num_classes, kind, sigma_min, sigma_max, device, batch_size: as given.
+        network: the module; ``shape``, ``num_classes``, ``kind`` and ``device`` are kept too.
+        sigma_min: lowest noise level of the training.
+        sigma_max: highest noise level of the training.
 
     Raises:
         ArgumentError: an argument is outside its range, the scheduler contradicts the

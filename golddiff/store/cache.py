@@ -86,6 +86,8 @@ def cached_store(
     try:
         store = ImageStore.open(path)
         left_out = store.manifest.skipped
+        if left_out and not options.skip_bad:
+            raise StoreError(f"{path}: images were left out")  # reading again names the first one
         note = f" ({left_out:,} unreadable images were left out)" if left_out else ""
         say(f"using the store of {_shown(source)} in {path}{note}")
         return store
@@ -166,7 +168,8 @@ def cache_name(source: Any, options: SourceOptions, progress: bool = False) -> s
         # A name that is not a local path is a built-in or a hub dataset, with no files to check.
         "source": str(path.resolve()) if is_path(source) else source,
         "files": _fingerprint(path) if is_path(source) else None,
-        **recorded(options),
+        # The images are the same with and without skip_bad, unless some cannot be read.
+        **recorded(replace(options, skip_bad=True)),
     }
     return _folder_name(path.name, identity)
 

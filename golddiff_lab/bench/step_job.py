@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from golddiff.cli.command import argument, option
-from golddiff.cli.options import JsonPath, Threads
-from golddiff.estimators.registry import METHODS, MethodSettings, check_methods
+from golddiff.cli.options import METHOD_NAMES, JsonPath, Threads
+from golddiff.estimators.registry import MethodSettings, check_methods
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import STEPS, at_least, split_names
 from golddiff_lab.peers import PEERS, recognise
@@ -22,7 +22,7 @@ class StepJob:
 
     store: Path = argument("A folder that golddiff index built.")
     method: list[str] | None = option(
-        f"Methods, repeated or comma-separated: {', '.join(METHODS)}. Default golddiff-pca.", None
+        f"Methods, repeated or comma-separated: {METHOD_NAMES}. Default golddiff-pca.", None
     )
     peer: list[str] | None = option(
         "A checkout of another implementation, whose code is run: shangxinyi/GoldDiff, "

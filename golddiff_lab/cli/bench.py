@@ -32,11 +32,8 @@ def step(options: StepJob) -> None:
     For example:
 
       golddiff bench step cifar.store --method golddiff-pca,golddiff-optimal
-
       golddiff bench step cifar.store --peer GoldDiff/ --json race.json
-
       golddiff bench step cifar.store --method golddiff-optimal --peer faiss --batch 16
-
       golddiff bench step cifar.store --method kamb --patch-size 5 --limit 2000 --levels 1 --batch 1
       --repeats 1 --peer convolutional_diffusion/
     """
@@ -72,7 +69,6 @@ def scaling(options: ScalingJob) -> None:
     For example:
 
       golddiff bench scaling --data million.store --plot scaling.png
-
       golddiff bench scaling --data patches --sizes 2000,8000,32000 --method golddiff-pca
     """
     options.check()

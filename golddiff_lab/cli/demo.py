@@ -60,7 +60,6 @@ def demo(options: DemoOptions) -> None:
     For example:
 
       golddiff demo
-
       golddiff demo --data photos/ --size 32 --out photos-demo
     """
     data, size, seed, out = options.data, options.size, options.seed, options.out
@@ -79,12 +78,12 @@ def demo(options: DemoOptions) -> None:
 
     check_settings(1, STEPS, "ddim", seed)
     start = time.perf_counter()
-    reading = SourceOptions(size=size, limit=options.limit)
+    reading = SourceOptions(size=size, limit=options.limit, skip_bad=True)
     parts = BUILT_IN if data is None else ((data, reading, 8),)
     stores = [_open(source, reading) for source, reading, _ in parts]
     dial_with_bar(stores[-1])
     with waiting("drawing the novelty dial") as watch:
-        save("out", draw_novelties(stores[-1], seed, options.novelty, watch=watch), paths[0])
+        save("out", draw_novelties(stores[-1], seed, options.novelty, watch), paths[0])
     say(f"{paths[0]}: the same noise at several novelties, and the sources of one output")
     with progress_bar() as bar:
         blocks = [
@@ -100,9 +99,8 @@ def demo(options: DemoOptions) -> None:
 def draw_novelties(
     store: ImageStore,
     seed: int,
-    novelty: float | None = None,
-    name: str | None = None,
-    watch: Callable[[int, int], None] = lambda done, total: None,
+    novelty: float | None,
+    watch: Callable[[int, int], None],
 ) -> Any:
     """A figure of the store's novelty dial, with the sources of the first output at ``novelty``."""
     from golddiff.estimators.dial import NOVELTY, recommended
@@ -123,7 +121,7 @@ def draw_novelties(
     rows = [(value, run.images, float(run.novelty.novelty.mean())) for value, run in runs.items()]
     explained = runs[novelty].attribution
     assert explained is not None
-    caption = f"The same noise, {store.n:,} training images of {name or store.manifest.source}"
+    caption = f"The same noise, {store.n:,} training images of {store.manifest.source}"
     return draw_dial(rows, novelty, explained[0], caption)
 
 
@@ -166,7 +164,8 @@ def _block(source: str, n: int, store: ImageStore, seed: int, bar: Progress) -> 
 def _caption() -> str:
     import torch
 
+    count = torch.get_num_threads()
     return (
         f"{STEPS} DDIM steps. Under each method: measured time per image and step with "
-        f"{torch.get_num_threads()} threads, without compiling kernels and making masks."
+        f"{count} thread{'s' * (count > 1)}, without compiling kernels and making masks."
     )

@@ -60,7 +60,6 @@ def train(options: TrainOptions) -> None:
     For example:
 
       golddiff oracle train --data cifar.store --out cifar-oracle --minutes 90
-
       golddiff oracle train --data digits --out digits-oracle --steps 500 --channels 32
     """
     starting()
@@ -190,8 +189,7 @@ def export(
 ) -> None:
     """Pack a trained network into one file, at half the size.
 
-    The file also records the network's settings, its training command and its loss curve. It can be
-    read by load_oracle and golddiff oracle info.
+    The file also holds the settings, training command and loss curve; load_oracle reads it.
 
     For example:
 
@@ -239,7 +237,6 @@ def patch_sizes(options: PatchSizesOptions) -> None:
     For example:
 
       golddiff oracle patch-sizes mnist.safetensors mnist.store --json sizes.json
-
       golddiff sample --store mnist.store --method kamb --patch-size sizes.json --n 4
     """
     starting()

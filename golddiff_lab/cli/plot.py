@@ -32,7 +32,6 @@ def plot(options: PlotOptions) -> None:
     For example:
 
       golddiff plot results/main.json results/theorem1.json
-
       golddiff plot compared/evaluation.json --out curves.png --title CIFAR-10
     """
     paths = options.paths

@@ -55,11 +55,8 @@ def reproduce(options: ReproduceOptions) -> None:
     For example:
 
       golddiff reproduce --list
-
       golddiff reproduce mnist --data mnist=mnist.store --oracle mnist=mnist-oracle/
-
       golddiff reproduce all --data cifar10=cifar.store --oracle cifar10=net/ --kamb-images 1000
-
       golddiff reproduce --report docs/results/paper.md
     """
     if options.listed:

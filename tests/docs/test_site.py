@@ -66,6 +66,14 @@ def test_every_public_name_is_in_the_reference(site):
         assert f"golddiff.{name}" in anchors
 
 
+def test_the_reference_is_free_of_rest_and_describes_each_result_once(site):
+    for page in (site / "reference").glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"::</p>|:\w+:`|See TrainingSet|See <code>TrainingSet", text), page
+        for listed in re.findall(r"Returns:</span></p>\s*<ul>(.*?)</ul>", text, re.DOTALL):
+            assert listed.count("<li") == 1, page
+
+
 def test_pages_load_no_external_resource(site):
     for page in site.rglob("*.html"):
         external = [address for address in Page(page).loaded if re.match(r"(https?:)?//", address)]

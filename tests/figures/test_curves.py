@@ -46,9 +46,9 @@ def test_long_titles_stay_within_the_picture():
         assert box.x1 <= figure.bbox.width
 
 
-def test_the_y_axis_starts_at_the_floor_of_its_panel():
+def test_the_y_axis_starts_at_the_floor_of_its_panel_and_ends_near_the_highest_value():
     low = Panel("a", "x", "r2", [Series("one", [1, 2], [-50.0, 0.5])], floor=-1.0)
-    assert draw_panels([low]).axes[0].get_ylim()[0] == -1
+    assert draw_panels([low]).axes[0].get_ylim() == (-1, pytest.approx(0.575))
 
 
 def test_a_race_has_a_panel_of_times_and_one_of_known_errors():

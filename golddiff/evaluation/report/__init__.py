@@ -80,16 +80,16 @@ def write_report(
     novelty = samples.novelty if store.n > 1 else None
     cards = [card(i, shown[i], attributions[i], novelty, to_images) for i in range(len(shown))]
     passed = error <= TOLERANCE
-    body = f"""<h2>Settings</h2>
-<dl>
-{_settings(samples, denoiser, settings or {})}
-</dl>
+    body = f"""<h2>Outputs</h2>
+<p class="soft">{_note(len(attributions), novelty)}</p>
+{os.linesep.join(cards)}
 <h2>Images weighed at each step</h2>
 <p class="soft">{PLOT_NOTE}</p>
 {_plot(subsets)}
-<h2>Outputs</h2>
-<p class="soft">{_note(len(attributions), novelty)}</p>
-{os.linesep.join(cards)}"""
+<h2>Settings</h2>
+<dl>
+{_settings(samples, denoiser, settings or {})}
+</dl>"""
     write_page(
         target,
         "Where these images come from",

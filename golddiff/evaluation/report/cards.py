@@ -88,16 +88,16 @@ def _facts(attribution: Attribution, weights: F64) -> str:
         f"Effective number of images of one {location}: {median:.3g}{spread}. "
         f"The {len(weights)} images below hold {percent(float(weights.sum()))} of the weight"
         f"{f', and {others:,} others the rest' if others else ''}. "
-        f"The {attribution.sources.shape[1]} main training images of each {location} hold "
-        f"{percent(float(attribution.mass.mean()))} on average; they reproduce the output with "
-        f"RMSE {attribution.top_error():.2g}."
+        f"The {attribution.sources.shape[1]} main training images of each {location} alone hold "
+        f"{percent(float(attribution.mass.mean()))} of its weight on average, and give the output "
+        f"within {attribution.top_error():.2g} (RMSE)."
     )
 
 
 def _source(
     store: ImageStore, row: int, weight: float, area: float, pixels: NDArray[np.uint8], colour: str
 ) -> str:
-    caption = f"<b>{percent(weight)}</b> {image_name(store, row)}<br>main in {percent(area)}"
+    caption = f"<b>{percent(weight)}</b> {image_name(store, row)}<br>main source of {percent(area)}"
     return figure(pixels, f"training image {row}", caption, f"--mark: #{colour}") + "\n"
 
 
