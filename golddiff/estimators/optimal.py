@@ -70,14 +70,19 @@ class Optimal(Estimator):
         return [(self, support if len(support) < few else everything) for support in possible]
 
     def _denoise_groups(self, x: F32, groups: dict[tuple[float, Prior], list[int]]) -> F32:
-        """See the base class; queries with log weights of their own are weighed together."""
-        if len(self.priors) < 2:
+        """See the base class; queries with different log weights share a pass over the images."""
+        if len(self.priors) < 2 or not self.joint:
             return super()._denoise_groups(x, groups)
         out = np.empty_like(x)
         for sigma in {level for level, _ in groups}:
-            own = [(prior, group) for (level, prior), group in groups.items() if level == sigma]
-            queries = [query for _, group in own for query in group]
-            supports = [s for p, g in own for _, s in self.estimator_supports(x[g], sigma, p)]
+            own = [(g, prior) for (level, prior), g in groups.items() if level == sigma]
+            queries = [query for group, _ in own for query in group]
+            supports = [s for g, p in own for _, s in self.estimator_supports(x[g], sigma, p)]
+            complete = [i for i, s in enumerate(supports) if len(s) == self.store.n]
+            if complete:
+                weights = [as_support(supports[i]).log_importance() for i in complete]
+                shared = Support(np.arange(self.store.n), np.stack(weights))
+                supports = [shared if i in complete else s for i, s in enumerate(supports)]
             out[queries] = self.denoise_over(x[queries], sigma, supports)
         return out
 

@@ -54,7 +54,7 @@ class PosteriorPass:
     def __init__(self, estimator: Any, mode: str, cache: F64 | None = None) -> None:
         self.images, self.store, self.mode = estimator.images, estimator.store, mode
         self.memory_limit = estimator.memory_limit
-        self._v, self.joint = estimator.sums, False
+        self._v = estimator.sums
         self._decoded = estimator.part_size  # images that a thread decodes at a time
         self._native = mode != FIRST and estimator.joint  # the estimator sums without decoding
         self.part_size = self._decoded * (4 if self._native else 1)

@@ -9,8 +9,6 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from golddiff.posterior import Posterior
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, per_query
 from golddiff.system.errors import ArgumentError
@@ -26,15 +24,13 @@ def weighed(
 ) -> Posterior:
     """The posterior of queries (b, D), each over its own support.
 
-    Queries that share a support (the same object) are weighed together, and so are those over all
-    images if one log weight per image and query suffices. Parts run in parallel. Sums are added in
-    row order, so the result does not depend on the number of threads.
+    Queries that share a support (the same object) are weighed together; parts run in parallel. Sums
+    are added in row order, so the result does not depend on the number of threads.
     """
     groups: list[list[int]] = []
     tasks: list[Task] = []
     totals: dict[int, Posterior] = {}
-    by_support = grouped(per_query(supports, len(x)))
-    for support, queries in _sharing_rows(estimator, by_support) if estimator.joint else by_support:
+    for support, queries in grouped(per_query(supports, len(x))):
         if isinstance(support, TiledSupport):
             groups.append(queries)
             totals[len(groups) - 1] = estimator.tiled_posterior(x[queries], sigma, support)
@@ -60,22 +56,6 @@ def weighed(
         raise ZeroDivisionError("the posterior of no images is not defined")
     posteriors = [totals[group] for group in range(len(groups))]
     return Posterior.of_queries(posteriors, [query for queries in groups for query in queries])
-
-
-def _sharing_rows(
-    estimator: Any, groups: list[tuple[AnySupport, list[int]]]
-) -> list[tuple[AnySupport, list[int]]]:
-    """The groups, those over all images joined into one with log weights for each query."""
-    rest, whole, weights = [], [], []
-    for support, queries in groups:
-        if isinstance(support, Support) and len(support) == estimator.images.n:
-            whole += queries
-            weights += [support.log_importance()] * len(queries)
-        else:
-            rest.append((support, queries))
-    if len(groups) - len(rest) < 2:
-        return groups
-    return [(Support(np.arange(estimator.images.n), np.stack(weights)), whole), *rest]
 
 
 def queries_at_once(estimator: Any, images: int) -> int:
