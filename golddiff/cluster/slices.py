@@ -75,7 +75,7 @@ class Borders:
         borders = [*np.searchsorted(support.rows, self.first_rows), len(support.rows)]
         weights = support.log_weights
         return [
-            Support(support.rows[a:b] - first, None if weights is None else weights[a:b])
+            Support(support.rows[a:b] - first, None if weights is None else weights[..., a:b])
             for a, b, first in zip(borders, borders[1:], self.first_rows, strict=False)
         ]
 

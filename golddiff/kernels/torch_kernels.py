@@ -4,7 +4,8 @@ These functions compute the same sums as the compiled CPU loops and return a :cl
 Distances are sums of squared differences: |a|^2 - 2ab + |b|^2 would lose all digits at low noise.
 
 Shared arguments: ``values`` (m, D) float32 images in [-1, 1], ``x`` (b, D) float32 queries, all
-compared with these images, ``log_weights`` (m,) log importance or None, ``gain`` 1 / (2 sigma^2).
+compared with these images, ``log_weights`` (m,) log importance ((b, m) if queries differ) or None,
+``gain`` 1 / (2 sigma^2).
 """
 
 from __future__ import annotations
@@ -193,7 +194,8 @@ def _exponentials(
     The exponentials are 0 at a location where all logits are -inf.
     """
     if log_weights is not None:
-        logits += log_weights.reshape(-1, *[1] * (logits.ndim - 1))
+        shape = (-1, *[1] * (logits.ndim - 1))
+        logits += log_weights.reshape(shape) if log_weights.ndim == 1 else log_weights.T
     log_max = logits.amax(dim=0)
     lowest_number = torch.finfo(torch.float32).min
     return log_max, logits.sub_(log_max.clamp(min=lowest_number)).exp_()

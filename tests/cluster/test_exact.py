@@ -50,6 +50,12 @@ def test_means_variances_and_gradients_with_log_weights(split_digits, digits, x,
     assert torch.allclose(*gradients, atol=1e-5)
 
 
+def test_log_weights_of_each_query(split_digits, digits, x):
+    weights = np.random.default_rng(0).normal(0, 2, (len(x), digits.n))
+    whole, split = (golddiff.Optimal(store).given(weights) for store in (digits, split_digits))
+    assert torch.allclose(whole(x, SIGMA), split(x, SIGMA), atol=1e-6)
+
+
 def test_draws_directions_and_log_density(split_digits, digits, x, weights):
     for log_weights in (np.zeros(digits.n), weights):
         expected, found = (

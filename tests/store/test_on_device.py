@@ -75,6 +75,12 @@ def test_device_results_match_the_cpu(method, store, queries):
             torch.testing.assert_close(moved(x, sigma, labels), expected, rtol=0, atol=tolerance)
 
 
+def test_log_weights_of_each_query_on_a_device_match_the_cpu(store, queries):
+    optimal = golddiff.Optimal(store).given(np.random.default_rng(0).normal(0, 2, (3, store.n)))
+    x = queries(store, 1.0, 3)
+    torch.testing.assert_close(optimal.to(DEVICE)(x, 1.0), optimal(x, 1.0), rtol=0, atol=5e-5)
+
+
 @pytest.mark.parametrize("metric", [Pixels(), Pooled((3, 2, 2))], ids=str)
 def test_nearest_images_on_a_device_match_the_cpu(metric, store, queries):
     device_store = store.__dict__["_on_device"][DEVICE]
