@@ -13,6 +13,7 @@ import torch
 from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
 from golddiff.oracles.weights import build_network, check_state_dict, read_safetensors, regular_file
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
+from golddiff.system.numbers import is_whole
 from golddiff.system.torch_files import read_torch
 
 CONFIG = "config.json"
@@ -125,20 +126,24 @@ def _schedule_and_prediction(folder: Path, home: Path) -> tuple[Steps, str]:
 
 
 def vp_alphas(schedule: Mapping[str, Any]) -> torch.Tensor:
-    """Cumulative alphas (T,) of a diffusers scheduler with these :data:`SCHEDULE` settings."""
+    """Cumulative alphas (T,) of a diffusers scheduler with these :data:`SCHEDULE` settings.
+
+    Raises:
+        ArgumentError: a setting that the scheduler refuses, or betas outside 0 to 1.
+    """
     with LOADING:
         from diffusers import DDPMScheduler
 
     count = schedule.get("num_train_timesteps", 1000)
-    if not 0 < count <= MAX_TIMESTEPS:
-        raise ArgumentError(f"num_train_timesteps: got {count}, expected 1 to {MAX_TIMESTEPS:,}")
+    if not is_whole(count) or not 0 < count <= MAX_TIMESTEPS:
+        raise ArgumentError(f"num_train_timesteps: got {count!r}, expected 1 to {MAX_TIMESTEPS:,}")
     try:
-        alphas: torch.Tensor = DDPMScheduler(**schedule).alphas_cumprod
-    except NotImplementedError:
-        raise ArgumentError(
-            f"beta_schedule: got {schedule['beta_schedule']!r}, which diffusers' DDPMScheduler "
-            "does not have"
-        ) from None
+        scheduler = DDPMScheduler(**schedule)
+    except (NotImplementedError, TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"betas: got {dict(schedule)}, but {one_line(error, 120)}") from error
+    if not bool(((scheduler.betas >= 0) & (scheduler.betas <= 1)).all()):
+        raise ArgumentError(f"betas: got {dict(schedule)}, expected betas from 0 to 1")
+    alphas: torch.Tensor = scheduler.alphas_cumprod
     return alphas
 
 
