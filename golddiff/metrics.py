@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from golddiff.system.arguments import check_dense
+from golddiff.system.arguments import check_batch
 from golddiff.system.errors import ArgumentError
 
 
@@ -28,14 +28,14 @@ def mse_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor
     """Mean squared error of each image, both mapped from [-1, 1] to [0, 1] and clipped.
 
     Args:
-        images: (B, *shape).
+        images: (B, *shape), of any float type.
         reference: (B, *shape), such as a neural oracle's images from the same noise.
 
     Returns:
         (B,) float64.
 
     Raises:
-        ArgumentError: the shapes differ.
+        ArgumentError: the shapes differ, or a tensor is not of floats.
     """
     a, b = _unit_range(images, reference)
     return ((a - b) ** 2).mean(dim=1)
@@ -55,7 +55,7 @@ def r2_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
         (B,) float64; NaN where the reference image is constant.
 
     Raises:
-        ArgumentError: the shapes differ.
+        ArgumentError: the shapes differ, or a tensor is not of floats.
     """
     a, b = _unit_range(images, reference)
     variance = b.var(dim=1, unbiased=True)
@@ -74,7 +74,7 @@ def sharpness(images: torch.Tensor, reference: torch.Tensor) -> float:
         reference: (N, C, H, W) images of the same kind, such as training images.
 
     Raises:
-        ArgumentError: a shape is not as above.
+        ArgumentError: a shape is not as above, or a tensor is not of floats.
     """
     return _ratio(_laplacian, images, reference)
 
@@ -113,10 +113,8 @@ def _ratio(
 
 
 def _check_tensors(images: torch.Tensor, reference: torch.Tensor) -> None:
-    for name, batch in (("images", images), ("reference", reference)):
-        if not isinstance(batch, torch.Tensor):
-            raise ArgumentError(f"{name}: got {type(batch).__name__}, expected a torch.Tensor")
-        check_dense(name, batch)
+    check_batch("images", images, None, "")
+    check_batch("reference", reference, None, "")
 
 
 def _unit_range(images: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +13,10 @@ from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, TimedDenoiser, denoise, run
 from golddiff.metrics import mse_per_image, r2_per_image
+from golddiff.noise import Labels
 from golddiff.samplers import Space, initial_noise, noise_levels, steps
-from golddiff.sampling import OnStep
+from golddiff.sampling import OnStep, check_denoiser
+from golddiff.system.arguments import classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64
 
@@ -118,7 +119,7 @@ def evaluate(
     steps: int = 10,
     sampler: str = "ddim",
     seed: int = 0,
-    labels: int | Sequence[int] | None = None,
+    labels: Labels = None,
     batch: int = 16,
     *,
     oracle_sampler: str | None = None,
@@ -133,20 +134,25 @@ def evaluate(
         steps: number of denoising steps.
         sampler: "ddim" (the paper's) or "heun".
         seed: seed of the starting noise.
-        labels: one class for all images, or one per image; None: both sides are unconditional.
+        labels: one class for all images, or (n,) classes; None: both sides are unconditional.
         batch: number of images denoised together.
         oracle_sampler: the oracle's sampler; None: the same as ``sampler``. The paper compares EDM
             networks under "heun" with analytical denoisers under "ddim" from the same unit noise.
         single_step: also compute single-step errors at the oracle's states; doubles the time.
 
     Raises:
-        ArgumentError: an argument out of range, or an oracle for another image shape.
+        ArgumentError: an argument out of range, an oracle for another image shape, or a class
+            without training images.
     """
-    every = (labels,) * n if isinstance(labels, int) else labels
-    classes = None if every is None else tuple(every)
-    settings = RunSettings(n, steps, sampler, seed, classes, batch)
-    oracle_settings = replace(settings, sampler=oracle_sampler or sampler)
+    check_denoiser(denoiser)
     check_oracle(oracle, denoiser.store)
+    settings = RunSettings(n, steps, sampler, seed, batch=batch)
+    if labels is not None:
+        settings = replace(settings, labels=tuple(classes_of(labels, n).tolist()))
+    if isinstance(denoiser, Denoiser):
+        for label in settings.labels or ():
+            denoiser.store.count_of(label)  # raises before the oracle's run, which may be long
+    oracle_settings = replace(settings, sampler=oracle_sampler or sampler)
     reference = run(oracle, denoiser.store, oracle_settings)
     return compare(denoiser, reference, settings, single_step=single_step)
 
