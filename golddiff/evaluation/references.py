@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 
 from golddiff.evaluation.compare import check_oracle
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, run
+from golddiff.oracles.diffusers_unet import SCHEDULER
 from golddiff.samplers import Space
 from golddiff.sampling import OnStep
 from golddiff.store.artifacts import Artifacts
@@ -51,7 +53,8 @@ def weights_checksum(path: Path) -> str:
     """SHA-256 of a file, or of the names and contents of the weights in a folder.
 
     If the folder has .safetensors files, only these and .json files (the network's configuration)
-    count, not logs or optimiser states. Otherwise every file in the folder counts.
+    count, not logs or optimiser states. Otherwise every file in the folder counts. So does the
+    scheduler of a pipeline whose ``unet`` the folder is.
     """
     if not path.exists():
         raise ArgumentError(f"oracle: {path} does not exist")
@@ -59,10 +62,13 @@ def weights_checksum(path: Path) -> str:
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     if any(file.suffix == ".safetensors" for file in files):
         files = [file for file in files if file.suffix in (".safetensors", ".json")]
+    scheduler = path.absolute().parent / "scheduler" / SCHEDULER
+    if path.is_dir() and scheduler.is_file():
+        files.append(scheduler)
     for file in files:
         with file.open("rb") as stream:
             contents = hashlib.file_digest(stream, "sha256").hexdigest()
-        name = "" if path.is_file() else file.relative_to(path).as_posix()
+        name = "" if path.is_file() else Path(os.path.relpath(file, path)).as_posix()
         digest.update(f"{name}\0{contents}\n".encode())
     return digest.hexdigest()
 
