@@ -11,7 +11,13 @@ from typing import Any
 import torch
 
 from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
-from golddiff.oracles.weights import build_network, check_state_dict, read_safetensors, regular_file
+from golddiff.oracles.weights import (
+    build_network,
+    check_run,
+    check_state_dict,
+    read_safetensors,
+    regular_file,
+)
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 from golddiff.system.numbers import is_whole
 from golddiff.system.torch_files import read_torch
@@ -44,15 +50,20 @@ def load_diffusers(folder: Path, resolution: int | None = None) -> dict[str, Any
         raise CheckpointError(
             f"{home / CONFIG} is of a {config.get('_class_name')!r}, expected a diffusers {CLASS}"
         )
-    if config.get("time_embedding_type", "positional") != "positional":
-        raise CheckpointError(f"{home}: a network on noise levels (VE), expected one on VP steps")
+    embedding = config.get("time_embedding_type", "positional")
+    if embedding != "positional":  # "fourier" takes noise levels, "learned" only whole timesteps
+        raise CheckpointError(
+            f"{home}: time_embedding_type is {str(embedding)[:80]!r}, expected 'positional'"
+        )
     network = _network(folder, home, config)
     schedule, prediction = _schedule_and_prediction(folder, home)
+    shape, classes = _shape(network.config, resolution, home), network.config.num_class_embeds or 0
+    with torch.device("meta"):
+        empty = type(network).from_config(config)
+    check_run(f"{home}: its {CLASS}", empty, shape, classes)
     return {
         "module": network, "parameterisation": prediction, "schedule": schedule,
-        "shape": _shape(network.config, resolution, home),
-        "num_classes": network.config.num_class_embeds or 0,
-        "kind": f"diffusers {CLASS}, {prediction}",
+        "shape": shape, "num_classes": classes, "kind": f"diffusers {CLASS}, {prediction}",
     }  # fmt: skip
 
 

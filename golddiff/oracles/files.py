@@ -23,7 +23,6 @@ from golddiff.oracles.weights import (
     regular_file,
 )
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
-from golddiff.system.numbers import check_count
 from golddiff.system.torch_files import read_torch
 
 FORMAT = "golddiff-oracle"
@@ -127,7 +126,6 @@ def image_resolution(config: UNetConfig, path: Path, resolution: int | None = No
     if resolution is None:
         default = 64 if path.absolute().parent.name in FOLDERS_OF_64 else 32
         resolution = 28 if len(config.multipliers) == 3 else default
-    check_count("resolution", resolution)
     if resolution % config.divisor:
         raise ArgumentError(
             f"resolution: got {resolution}, expected a multiple of {config.divisor} for the "
