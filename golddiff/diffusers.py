@@ -37,7 +37,7 @@ PURE_NOISE = 2.0**-24
 # Bounds of other alphas: sigma 1e10, and sigma 1e-5 for schedules that start without noise.
 MIN_ALPHA, MAX_ALPHA = 1e-20, 1 - 1e-10
 
-# Settings of a schedule that every saved configuration has.
+# Settings of a schedule that every saved configuration has, and arguments of AnalyticUNet.
 BETAS = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule")
 
 # Scheduler options that space noise levels in log sigma; the default spacing is in sigma.
@@ -98,15 +98,12 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             raise ArgumentError(
                 f"prediction_type: got {prediction!r}, expected one of {', '.join(PREDICTIONS)}"
             )
-        schedule = {
-            "num_train_timesteps": num_train_timesteps,
-            "beta_start": beta_start,
-            "beta_end": beta_end,
-            "beta_schedule": beta_schedule,
-        } | {name: config[name] for name in SCHEDULE if config.get(name) is not None}
+        given = (num_train_timesteps, beta_start, beta_end, beta_schedule)
+        schedule = dict(zip(BETAS, given, strict=True)) | {
+            name: config[name] for name in SCHEDULE if config.get(name) is not None
+        }
         self.denoiser = denoiser
         self._sigmas = _sigmas(schedule)
-        self._log_spaced = any(config.get(name) for name in LOG_SPACED)
         # Pipelines read device and dtype from a tensor of the model; there are no parameters.
         self.register_buffer("anchor", torch.zeros(()), persistent=False)
         self.register_to_config(
@@ -115,7 +112,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             out_channels=shape[0],
             prediction_type=prediction,
             schedule=schedule,
-            log_spaced=self._log_spaced,
+            log_spaced=any(config.get(name) for name in LOG_SPACED),
         )
 
     def extra_repr(self) -> str:
@@ -179,7 +176,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         if times.ndim > 1 or not np.all((times >= 0) & (times <= last)):
             raise ArgumentError(f"timestep: got {timestep}, expected {expected}")
         steps = np.arange(last + 1)
-        if self._log_spaced:
+        if self.config.log_spaced:
             levels = np.exp(np.interp(times, steps, np.log(self._sigmas)))
         else:
             levels = np.interp(times, steps, self._sigmas)
@@ -253,9 +250,6 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             log_spaced = saved["log_spaced"]
             if not isinstance(log_spaced, bool):
                 raise TypeError(f"log_spaced is {log_spaced!r}")
-            for name in BETAS:
-                if name not in saved["schedule"]:
-                    raise KeyError(f"schedule without {name}")
             if not isinstance(store, ImageStore):
                 try:
                     store_path = folder / saved["store"] if store is None else Path(store)
@@ -274,6 +268,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             model = cls(
                 build(saved["denoiser"], store),
                 saved["prediction_type"],
+                **{name: saved["schedule"][name] for name in BETAS},
                 scheduler_config={**saved["schedule"], LOG_SPACED[0]: log_spaced},
             )
         except GoldDiffError:

@@ -100,8 +100,8 @@ def _off_median(x: torch.Tensor) -> torch.Tensor:
 def _ratio(
     measure: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, reference: torch.Tensor
 ) -> float:
-    _check_tensors(images, reference)
     for name, batch in (("images", images), ("reference", reference)):
+        check_batch(name, batch, None, "")
         if batch.ndim != 4 or min(batch.shape[2:]) < 3 or len(batch) == 0:
             raise ArgumentError(
                 f"{name}: got shape {tuple(batch.shape)}, expected (B, C, H, W) of 3 x 3 or more"
@@ -112,13 +112,9 @@ def _ratio(
     return value / baseline if baseline > 0 else math.nan
 
 
-def _check_tensors(images: torch.Tensor, reference: torch.Tensor) -> None:
+def _unit_range(images: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     check_batch("images", images, None, "")
     check_batch("reference", reference, None, "")
-
-
-def _unit_range(images: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    _check_tensors(images, reference)
     if images.shape != reference.shape or images.ndim < 2:
         raise ArgumentError(
             f"images: got shape {tuple(images.shape)}, expected the reference's "

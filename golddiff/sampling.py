@@ -220,7 +220,11 @@ def sample(
     """
     check_settings(n, steps, sampler, seed, batch_size)
     n, steps, seed, batch_size = int(n), int(steps), int(seed), int(batch_size)  # NumPy's too
-    check_denoiser(denoiser)
+    if not callable(denoiser) or not hasattr(denoiser, "store"):
+        raise ArgumentError(
+            f"denoiser: got {type(denoiser).__name__}, expected a call D(x, sigma, labels) with an "
+            "attribute 'store', the ImageStore that gives the images' shape"
+        )
     if attribution and not isinstance(denoiser, Denoiser):
         raise ArgumentError(f"attribution: {type(denoiser).__name__} weighs no training images")
     classes = None if labels is None else as_dense_tensor("labels", labels, "integers")
@@ -285,15 +289,6 @@ def sample(
         torch.cat([torch.stack(c.errors) for c in callers], dim=1) if estimating else None,
         denoiser.store,
     )
-
-
-def check_denoiser(denoiser: object) -> None:
-    """Raise ArgumentError unless it can be called and has a store."""
-    if not callable(denoiser) or not hasattr(denoiser, "store"):
-        raise ArgumentError(
-            f"denoiser: got {type(denoiser).__name__}, expected a call D(x, sigma, labels) with an "
-            "attribute 'store', the ImageStore that gives the images' shape"
-        )
 
 
 def check_room(n: int, shape: tuple[int, ...], kept: int) -> None:

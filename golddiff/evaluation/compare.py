@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from golddiff.evaluation.runs import OracleCall, Run, RunSettings, TimedDenoiser
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.noise import Labels
 from golddiff.samplers import Space, initial_noise, noise_levels, steps
-from golddiff.sampling import OnStep, check_denoiser
+from golddiff.sampling import OnStep
 from golddiff.system.arguments import classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64
@@ -85,13 +85,8 @@ class Evaluation:
         """Everything but the images, for JSON."""
         per_image = {"mse": self.mse_per_image, "r2": self.r2_per_image}
         return {
-            "n": self.settings.n,
-            "steps": self.settings.steps,
-            "sampler": self.settings.sampler,
+            **asdict(self.settings),
             "oracle_sampler": self.oracle_sampler,
-            "seed": self.settings.seed,
-            "labels": None if self.settings.labels is None else list(self.settings.labels),
-            "batch": self.settings.batch,
             "mse": self.mse.figures(),
             "r2": self.r2.figures(),
             "r2_undefined": int(np.isnan(self.r2_per_image).sum()),
@@ -107,7 +102,7 @@ class Evaluation:
                 "processor_per_image_and_step": self.processor_seconds,
                 "setup": self.setup_seconds,
             },
-            "memory": self.memory.figures(),
+            "memory": asdict(self.memory),
             "threads": self.threads,
         }
 
@@ -144,7 +139,6 @@ def evaluate(
         ArgumentError: an argument out of range, an oracle for another image shape, or a class
             without training images.
     """
-    check_denoiser(denoiser)
     check_oracle(oracle, denoiser.store)
     settings = RunSettings(n, steps, sampler, seed, batch=batch)
     if labels is not None:
@@ -180,8 +174,7 @@ def compare(
 ) -> Evaluation:
     """:func:`evaluate` against an existing run of the oracle (from :func:`runs.run`)."""
     store = denoiser.store
-    label = None if settings.labels is None else settings.labels[:1]
-    one_image = RunSettings(1, settings.steps, settings.sampler, settings.seed, label, 1)
+    one_image = replace(settings, n=1, labels=settings.labels and settings.labels[:1])
     with peak_memory() as memory:
         setup = run(denoiser, store, one_image).seconds + _first_batch(denoiser, settings)
         own_run = run(denoiser, store, settings, on_step)
@@ -210,24 +203,19 @@ def _first_batch(denoiser: Denoiser, settings: RunSettings) -> float:
     """Seconds of one step of a full batch; other kernels compile for many queries than for one."""
     noise = initial_noise(min(settings.batch, settings.n), denoiser.store.shape, settings.seed)
     levels = noise_levels(settings.steps, settings.sampler)
-    labels = None if settings.labels is None else list(settings.labels[: len(noise)])
     timed = TimedDenoiser(denoiser, denoiser.store)
-    next(steps(timed, noise, levels, settings.sampler, labels))
+    next(steps(timed, noise, levels, settings.sampler, settings.labels_of(slice(len(noise)))))
     return timed.seconds
 
 
 def _at_states(denoiser: Denoiser, reference: Run, settings: RunSettings) -> torch.Tensor:
     """The denoiser's predictions at the reference's states, (kept, n, *shape)."""
-
-    def predict(x: torch.Tensor, sigma: float) -> torch.Tensor:
-        parts = []
-        for i in range(0, len(x), settings.batch):
-            labels = settings.labels and list(settings.labels[i : i + settings.batch])
-            parts.append(denoise(denoiser, x[i : i + settings.batch], sigma, labels))
-        return torch.cat(parts)
-
-    pairs = zip(reference.states, reference.sigmas, strict=True)
-    return torch.stack([predict(x, sigma) for x, sigma in pairs])
+    batches = [slice(i, i + settings.batch) for i in range(0, settings.n, settings.batch)]
+    predictions = [
+        torch.cat([denoise(denoiser, x[b], sigma, settings.labels_of(b)) for b in batches])
+        for x, sigma in zip(reference.states, reference.sigmas, strict=True)
+    ]
+    return torch.stack(predictions)
 
 
 def _curve(predictions: torch.Tensor, reference: torch.Tensor) -> Curve:

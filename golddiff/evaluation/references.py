@@ -9,7 +9,6 @@ import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -84,7 +83,15 @@ def reference_run(
 
     ``folder`` defaults to one in the cache folder. The batch size is not part of the key.
     """
-    identity = json.dumps(_identity(oracle, store, settings), sort_keys=True)
+    # Everything that the run's images depend on
+    depends_on = {
+        "format": _FORMAT,
+        "oracle": oracle.checksum,
+        "shape": list(store.shape),
+        "clipped": store.is_pixels,
+        **{name: value for name, value in asdict(settings).items() if name != "batch"},
+    }
+    identity = json.dumps(depends_on, sort_keys=True)
     name = hashlib.sha256(identity.encode()).hexdigest()[:32]
     folder = folder or cache_folder() / "oracle-runs"
     with contextlib.suppress(OSError):
@@ -99,14 +106,3 @@ def reference_run(
         return result
     images, states, predictions = (torch.from_numpy(saved[part]) for part in TENSORS)
     return Run(settings, images, states, predictions, *saved["seconds"].tolist())
-
-
-def _identity(oracle: Oracle, store: Space, settings: RunSettings) -> dict[str, Any]:
-    """Everything that a run's images depend on; the batch size is not among it."""
-    return {
-        "format": _FORMAT,
-        "oracle": oracle.checksum,
-        "shape": list(store.shape),
-        "clipped": store.is_pixels,
-        **{name: value for name, value in asdict(settings).items() if name != "batch"},
-    }

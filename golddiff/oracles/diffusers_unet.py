@@ -58,9 +58,7 @@ def load_diffusers(folder: Path, resolution: int | None = None) -> dict[str, Any
     network = _network(folder, home, config)
     schedule, prediction = _schedule_and_prediction(folder, home)
     shape, classes = _shape(network.config, resolution, home), network.config.num_class_embeds or 0
-    with torch.device("meta"):
-        empty = type(network).from_config(config)
-    check_run(f"{home}: its {CLASS}", empty, shape, classes)
+    check_run(f"{home}: its {CLASS}", lambda: type(network).from_config(config), shape, classes)
     return {
         "module": network, "parameterisation": prediction, "schedule": schedule,
         "shape": shape, "num_classes": classes, "kind": f"diffusers {CLASS}, {prediction}",

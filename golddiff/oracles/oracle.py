@@ -109,11 +109,8 @@ class Oracle:
         self.schedule = find_schedule(schedule, parameterisation, sigma_data)
         levels = getattr(self.schedule, "sigmas", None)  # only a VP schedule has them
         ends = (0.0, math.inf) if levels is None else (float(levels[0]), float(levels[-1]))
-        self.sigma_min, self.sigma_max = (
-            (ends[0] / self.scale, ends[1] / self.scale)
-            if sigma_range is None
-            else _two_numbers("sigma_range", sigma_range)
-        )
+        known = sigma_range or (ends[0] / self.scale, ends[1] / self.scale)
+        self.sigma_min, self.sigma_max = _two_numbers("sigma_range", known)
         if isinstance(module, nn.Module):
             module = module.to(self.device).eval()
         self.network: Any = module

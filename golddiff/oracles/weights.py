@@ -108,8 +108,8 @@ def build_network(
 
 
 @torch.no_grad()
-def check_run(name: str, network: nn.Module, shape: Sequence[int], classes: int) -> None:
-    """Call a network on the meta device, to find sizes that do not fit together.
+def check_run(name: str, make: Callable[[], nn.Module], shape: Sequence[int], classes: int) -> None:
+    """Call a new network on the meta device, to find sizes that do not fit together.
 
     Raises:
         CheckpointError: the network fails, or returns less than an image of this shape (C, H, W).
@@ -117,6 +117,7 @@ def check_run(name: str, network: nn.Module, shape: Sequence[int], classes: int)
     with torch.device("meta"):
         x, t = torch.empty(1, *shape), torch.empty(1)
         labels = torch.zeros(1, dtype=torch.int64) if classes else None
+        network = make()
     try:
         out = network(x, t, labels)
     except Exception as error:

@@ -6,6 +6,7 @@ module as source text, class name and state.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import io
 import math
@@ -15,7 +16,6 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-import torch
 from torch import nn
 
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
@@ -144,12 +144,9 @@ def _network(path: Path, record: Record, arguments: Arguments) -> nn.Module:
         raise CheckpointError(f"it was made with a {arguments.model}, but holds {name}")
     tensors.pop("u", None)  # iDDPM's noise levels, which follow from its settings
     side, channels, classes = arguments.images.values()
-    with torch.device("meta"):
-        empty = architecture(arguments)
-    check_run(f"its {arguments.model}", empty, (channels, side, side), classes)
-    network: nn.Module = build_network(
-        lambda: nn.ModuleDict({"model": architecture(arguments)}), tensors, path
-    )
+    make = functools.partial(architecture, arguments)
+    check_run(f"its {arguments.model}", make, (channels, side, side), classes)
+    network: nn.Module = build_network(lambda: nn.ModuleDict({"model": make()}), tensors, path)
     return network.get_submodule("model")
 
 
