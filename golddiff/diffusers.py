@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from diffusers import ConfigMixin, ModelMixin, __version__
+from diffusers import ConfigMixin, ModelMixin, SchedulerMixin, __version__
 from diffusers.models.unets.unet_2d import UNet2DOutput
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import build, describe
 from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.oracles.diffusers_unet import SCHEDULE, vp_alphas
+from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
 from golddiff.system.arguments import as_dense_tensor, check_batch
@@ -31,25 +32,13 @@ from golddiff.system.numbers import F64
 
 __all__ = ["AnalyticUNet", "decode", "index_latents"]
 
-PREDICTIONS = ("epsilon", "sample", "v_prediction")
+# Alpha in place of 0, at the end of a schedule in pure noise, as in diffusers' own schedulers.
+PURE_NOISE = 2.0**-24
+# Bounds of other alphas: sigma 1e10, and sigma 1e-5 for schedules that start without noise.
+MIN_ALPHA, MAX_ALPHA = 1e-20, 1 - 1e-10
 
-# Bounds of alpha: diffusers' own for schedules that end in pure noise, and a sigma of 1e-5 for
-# schedules that start without noise.
-MIN_ALPHA, MAX_ALPHA = 2.0**-24, 1 - 1e-10
-
-# Settings of a schedule that every saved configuration has.
+# Settings of a schedule that every saved configuration has, and arguments of AnalyticUNet.
 BETAS = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule")
-
-# Keys of a saved configuration and the types of their values.
-_SAVED: dict[str, Any] = {
-    "denoiser": dict,
-    "store": str,
-    "prediction_type": str,
-    "schedule": dict,
-    "log_spaced": bool,
-    "in_channels": int,
-    "sample_size": int | list,
-}
 
 # Scheduler options that space noise levels in log sigma; the default spacing is in sigma.
 LOG_SPACED = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas")
@@ -67,11 +56,11 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         beta_start: first beta.
         beta_end: last beta.
         beta_schedule: diffusers' name of the schedule's shape.
-        scheduler_config: configuration of a diffusers scheduler, which replaces these four.
+        scheduler_config: a diffusers scheduler or its configuration, which replaces these four.
 
     Raises:
         ArgumentError: the store holds points; the prediction type or the beta schedule is unknown;
-            the scheduler has no betas (flow matching, EDM).
+            the scheduler has no betas (flow matching, EDM), or they are not betas.
     """
 
     config_name = "config.json"
@@ -84,7 +73,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         beta_start: float = 1e-4,
         beta_end: float = 0.02,
         beta_schedule: str = "linear",
-        scheduler_config: Mapping[str, Any] | None = None,
+        scheduler_config: Mapping[str, Any] | SchedulerMixin | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(denoiser, Denoiser):
@@ -94,26 +83,27 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             raise ArgumentError(
                 f"denoiser: its store holds data of shape {shape}, expected images (C, H, W)"
             )
-        config = dict(scheduler_config or {})
+        config = getattr(scheduler_config, "config", scheduler_config) or {}
+        if not isinstance(config, Mapping):
+            raise ArgumentError(
+                f"scheduler_config: got {type(config).__name__}, expected a diffusers scheduler"
+            )
         if "num_train_timesteps" in config and "beta_schedule" not in config:
             raise ArgumentError(
                 "scheduler_config: got one without betas, as of flow matching or EDM, expected "
                 "one with beta_schedule, such as DDIM's, Euler's or DPM-Solver's"
             )
-        prediction = prediction_type or config.get("prediction_type", "epsilon")
-        if prediction not in PREDICTIONS:
+        prediction = prediction_type or config.get("prediction_type", EPSILON)
+        if not isinstance(prediction, str) or prediction not in PREDICTIONS:
             raise ArgumentError(
                 f"prediction_type: got {prediction!r}, expected one of {', '.join(PREDICTIONS)}"
             )
-        schedule = {
-            "num_train_timesteps": num_train_timesteps,
-            "beta_start": beta_start,
-            "beta_end": beta_end,
-            "beta_schedule": beta_schedule,
-        } | {name: config[name] for name in SCHEDULE if config.get(name) is not None}
+        given = (num_train_timesteps, beta_start, beta_end, beta_schedule)
+        schedule = dict(zip(BETAS, given, strict=True)) | {
+            name: config[name] for name in SCHEDULE if config.get(name) is not None
+        }
         self.denoiser = denoiser
         self._sigmas = _sigmas(schedule)
-        self._log_spaced = any(config.get(name) for name in LOG_SPACED)
         # Pipelines read device and dtype from a tensor of the model; there are no parameters.
         self.register_buffer("anchor", torch.zeros(()), persistent=False)
         self.register_to_config(
@@ -122,7 +112,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             out_channels=shape[0],
             prediction_type=prediction,
             schedule=schedule,
-            log_spaced=self._log_spaced,
+            log_spaced=any(config.get(name) for name in LOG_SPACED),
         )
 
     def extra_repr(self) -> str:
@@ -186,7 +176,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         if times.ndim > 1 or not np.all((times >= 0) & (times <= last)):
             raise ArgumentError(f"timestep: got {timestep}, expected {expected}")
         steps = np.arange(last + 1)
-        if self._log_spaced:
+        if self.config.log_spaced:
             levels = np.exp(np.interp(times, steps, np.log(self._sigmas)))
         else:
             levels = np.interp(times, steps, self._sigmas)
@@ -257,12 +247,9 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             raise ArgumentError(f"pretrained_model_name_or_path: {path} does not exist")
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))
-            for name, kind in _SAVED.items():
-                if not isinstance(saved[name], kind):
-                    raise TypeError(f"{name} is a {type(saved[name]).__name__}")
-            for name in BETAS:
-                if name not in saved["schedule"]:
-                    raise KeyError(f"schedule without {name}")
+            log_spaced = saved["log_spaced"]
+            if not isinstance(log_spaced, bool):
+                raise TypeError(f"log_spaced is {log_spaced!r}")
             if not isinstance(store, ImageStore):
                 try:
                     store_path = folder / saved["store"] if store is None else Path(store)
@@ -281,7 +268,8 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             model = cls(
                 build(saved["denoiser"], store),
                 saved["prediction_type"],
-                scheduler_config={**saved["schedule"], LOG_SPACED[0]: saved["log_spaced"]},
+                **{name: saved["schedule"][name] for name in BETAS},
+                scheduler_config={**saved["schedule"], LOG_SPACED[0]: log_spaced},
             )
         except GoldDiffError:
             raise
@@ -299,5 +287,5 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
 
 def _sigmas(schedule: Mapping[str, Any]) -> F64:
     """The noise level of each timestep, ascending."""
-    alphas = [min(max(float(alpha), MIN_ALPHA), MAX_ALPHA) for alpha in vp_alphas(schedule)]
-    return np.array([sigma_of_alpha(alpha) for alpha in alphas])
+    alphas = [float(alpha) or PURE_NOISE for alpha in vp_alphas(schedule)]
+    return np.array([sigma_of_alpha(min(max(a, MIN_ALPHA), MAX_ALPHA)) for a in alphas])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from golddiff.system.arguments import check_dense
+from golddiff.system.arguments import check_batch
 from golddiff.system.errors import ArgumentError
 
 
@@ -28,14 +28,14 @@ def mse_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor
     """Mean squared error of each image, both mapped from [-1, 1] to [0, 1] and clipped.
 
     Args:
-        images: (B, *shape).
+        images: (B, *shape), of any float type.
         reference: (B, *shape), such as a neural oracle's images from the same noise.
 
     Returns:
         (B,) float64.
 
     Raises:
-        ArgumentError: the shapes differ.
+        ArgumentError: the shapes differ, or a tensor is not of floats.
     """
     a, b = _unit_range(images, reference)
     return ((a - b) ** 2).mean(dim=1)
@@ -55,7 +55,7 @@ def r2_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
         (B,) float64; NaN where the reference image is constant.
 
     Raises:
-        ArgumentError: the shapes differ.
+        ArgumentError: the shapes differ, or a tensor is not of floats.
     """
     a, b = _unit_range(images, reference)
     variance = b.var(dim=1, unbiased=True)
@@ -74,7 +74,7 @@ def sharpness(images: torch.Tensor, reference: torch.Tensor) -> float:
         reference: (N, C, H, W) images of the same kind, such as training images.
 
     Raises:
-        ArgumentError: a shape is not as above.
+        ArgumentError: a shape is not as above, or a tensor is not of floats.
     """
     return _ratio(_laplacian, images, reference)
 
@@ -100,8 +100,8 @@ def _off_median(x: torch.Tensor) -> torch.Tensor:
 def _ratio(
     measure: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, reference: torch.Tensor
 ) -> float:
-    _check_tensors(images, reference)
     for name, batch in (("images", images), ("reference", reference)):
+        check_batch(name, batch, None, "")
         if batch.ndim != 4 or min(batch.shape[2:]) < 3 or len(batch) == 0:
             raise ArgumentError(
                 f"{name}: got shape {tuple(batch.shape)}, expected (B, C, H, W) of 3 x 3 or more"
@@ -112,15 +112,9 @@ def _ratio(
     return value / baseline if baseline > 0 else math.nan
 
 
-def _check_tensors(images: torch.Tensor, reference: torch.Tensor) -> None:
-    for name, batch in (("images", images), ("reference", reference)):
-        if not isinstance(batch, torch.Tensor):
-            raise ArgumentError(f"{name}: got {type(batch).__name__}, expected a torch.Tensor")
-        check_dense(name, batch)
-
-
 def _unit_range(images: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    _check_tensors(images, reference)
+    check_batch("images", images, None, "")
+    check_batch("reference", reference, None, "")
     if images.shape != reference.shape or images.ndim < 2:
         raise ArgumentError(
             f"images: got shape {tuple(images.shape)}, expected the reference's "

@@ -148,9 +148,10 @@ def test_euler_and_heun_follow_their_equations_in_sigma_coordinates(store):
 
 @pytest.mark.parametrize("kind", [EulerDiscreteScheduler, HeunDiscreteScheduler])
 @pytest.mark.parametrize("karras", [False, True])
-def test_the_unet_converts_timesteps_to_the_sigmas_of_euler_and_heun(denoiser, kind, karras):
-    scheduler = kind(beta_start=1e-4, beta_end=0.02, use_karras_sigmas=karras)
-    unet = AnalyticUNet(denoiser, scheduler_config=scheduler.config)
+@pytest.mark.parametrize("betas", ["linear", "squaredcos_cap_v2"])  # up to sigma 157 and 20,000
+def test_the_unet_converts_timesteps_to_the_sigmas_of_euler_and_heun(denoiser, kind, karras, betas):
+    scheduler = kind(beta_start=1e-4, beta_end=0.02, beta_schedule=betas, use_karras_sigmas=karras)
+    unet = AnalyticUNet(denoiser, scheduler_config=scheduler)
     scheduler.set_timesteps(7)
     assert any(float(t) % 1 for t in scheduler.timesteps)
     for sigma, t in zip(scheduler.sigmas, scheduler.timesteps, strict=False):
@@ -309,7 +310,10 @@ def test_invalid_arguments_are_named(store, denoiser, make_store, tmp_path):
     for call, message in [
         (lambda: AnalyticUNet(denoiser, "x0"), "prediction_type: got 'x0', expected one of eps"),
         (lambda: AnalyticUNet("pca"), "denoiser: got str"),
-        (lambda: AnalyticUNet(denoiser, beta_schedule="fast"), "beta_schedule: got 'fast'"),
+        (lambda: AnalyticUNet(denoiser, beta_schedule="fast"), "'fast'}, but fast is not implem"),
+        (lambda: AnalyticUNet(denoiser, beta_end="0.02"), r"betas: got .*'beta_end': '0\.02'"),
+        (lambda: AnalyticUNet(denoiser, beta_start=-1.0), "expected betas from 0 to 1"),
+        (lambda: AnalyticUNet(denoiser, scheduler_config="ddim"), "scheduler_config: got str"),
         (lambda: AnalyticUNet(denoiser, scheduler_config=flow), "config: got one without betas"),
         (lambda: AnalyticUNet(Optimal(points)), r"shape \(2,\), expected images"),
         (lambda: AnalyticUNet(denoiser)(x, 1000), "timestep: got 1000, expected .* 0 to 999"),
@@ -337,7 +341,7 @@ def test_a_model_is_not_opened_on_images_of_another_shape_or_without_its_betas(
             AnalyticUNet.from_pretrained(tmp_path, store=make_store(smooth_images(20, shape)))
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"schedule": {}}))
-    with pytest.raises(ArgumentError, match="schedule without num_train_timesteps"):
+    with pytest.raises(ArgumentError, match="KeyError: 'num_train_timesteps"):
         AnalyticUNet.from_pretrained(tmp_path)
 
 

@@ -34,3 +34,9 @@ def test_r2_of_a_constant_reference_is_nan():
 def test_shapes_must_match():
     with pytest.raises(ArgumentError, match="images: got shape"):
         metrics.mse(A, B[:2])
+
+
+@pytest.mark.parametrize("measure", [metrics.mse, metrics.r2, metrics.sharpness, metrics.speckle])
+def test_pixels_from_0_to_255_are_refused(measure):
+    with pytest.raises(ArgumentError, match=r"images: got torch\.uint8, expected a floating-point"):
+        measure(((A + 1) * 127).to(torch.uint8), B)

@@ -84,15 +84,12 @@ def evaluate(options: _EvaluateOptions) -> None:
     method_run = RunSettings(
         options.n, options.steps, options.sampler, options.seed, batch=options.batch_size
     )
-    oracle_run = replace(method_run, sampler=options.oracle_sampler or options.sampler)
     store = ImageStore.open(options.store)
     with waiting("computing the network's checksum"):
         oracle = Oracle.at(options.oracle)
     labels = parse_labels(options.labels, store, options.n)
-    if labels is not None:
-        method_run, oracle_run = (
-            replace(r, labels=tuple(labels)) for r in (method_run, oracle_run)
-        )
+    method_run = replace(method_run, labels=tuple(labels) if labels else None)
+    oracle_run = replace(method_run, sampler=options.oracle_sampler or options.sampler)
     total = options.n * options.steps
     with counting("sampling with the oracle", total) as on_step:
         reference = reference_run(oracle, store, oracle_run, on_step=on_step)
@@ -178,7 +175,7 @@ def panels(evaluations: dict[str, Evaluation]) -> list[Panel]:
     drawn = []
     for (which, title), (metric, (text, scale, floor)) in product(titles.items(), axes.items()):
         lines = [
-            Series(name, e.sigmas, e.figures()["per_step"][which][metric])
+            Series(name, e.sigmas, getattr(e, which).figures()[metric])
             for name, e in evaluations.items()
             if getattr(e, which) is not None
         ]
@@ -201,7 +198,8 @@ def write_folder(
     write_json(out / "evaluation.json", results)
     curves = panels(evaluations)
     if curves:
-        save("out", draw_panels(curves), out / "curves.png")
+        name = "" if len(evaluations) > 1 else next(iter(evaluations))  # else in the legend
+        save("out", draw_panels(curves, name), out / "curves.png")
     save("out", _figure(reference, evaluations, results), out / "images.png")
     say(f"{out}: evaluation.json" + (", curves.png" if curves else "") + ", images.png")
 

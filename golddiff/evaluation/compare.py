@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,10 @@ from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, TimedDenoiser, denoise, run
 from golddiff.metrics import mse_per_image, r2_per_image
+from golddiff.noise import Labels
 from golddiff.samplers import Space, initial_noise, noise_levels, steps
 from golddiff.sampling import OnStep
+from golddiff.system.arguments import classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64
 
@@ -85,13 +86,8 @@ class Evaluation:
         """Everything but the images, for JSON."""
         per_image = {"mse": self.mse_per_image, "r2": self.r2_per_image}
         return {
-            "n": self.settings.n,
-            "steps": self.settings.steps,
-            "sampler": self.settings.sampler,
+            **asdict(self.settings),
             "oracle_sampler": self.oracle_sampler,
-            "seed": self.settings.seed,
-            "labels": None if self.settings.labels is None else list(self.settings.labels),
-            "batch": self.settings.batch,
             "mse": self.mse.figures(),
             "r2": self.r2.figures(),
             "r2_undefined": int(np.isnan(self.r2_per_image).sum()),
@@ -107,7 +103,7 @@ class Evaluation:
                 "processor_per_image_and_step": self.processor_seconds,
                 "setup": self.setup_seconds,
             },
-            "memory": self.memory.figures(),
+            "memory": asdict(self.memory),
             "threads": self.threads,
         }
 
@@ -119,7 +115,7 @@ def evaluate(
     steps: int = 10,
     sampler: str = "ddim",
     seed: int = 0,
-    labels: int | Sequence[int] | None = None,
+    labels: Labels = None,
     batch: int = 16,
     *,
     oracle_sampler: str | None = None,
@@ -134,20 +130,24 @@ def evaluate(
         steps: number of denoising steps.
         sampler: "ddim" (the paper's) or "heun".
         seed: seed of the starting noise.
-        labels: one class for all images, or one per image; None: both sides are unconditional.
+        labels: one class for all images, or (n,) classes; None: both sides are unconditional.
         batch: number of images denoised together.
         oracle_sampler: the oracle's sampler; None: the same as ``sampler``. The paper compares EDM
             networks under "heun" with analytical denoisers under "ddim" from the same unit noise.
         single_step: also compute single-step errors at the oracle's states; doubles the time.
 
     Raises:
-        ArgumentError: an argument out of range, or an oracle for another image shape.
+        ArgumentError: an argument out of range, an oracle for another image shape, or a class
+            without training images.
     """
-    every = (labels,) * n if isinstance(labels, int) else labels
-    classes = None if every is None else tuple(every)
-    settings = RunSettings(n, steps, sampler, seed, classes, batch)
-    oracle_settings = replace(settings, sampler=oracle_sampler or sampler)
     check_oracle(oracle, denoiser.store)
+    settings = RunSettings(n, steps, sampler, seed, batch=batch)
+    if labels is not None:
+        settings = replace(settings, labels=tuple(classes_of(labels, n).tolist()))
+    if isinstance(denoiser, Denoiser):
+        for label in settings.labels or ():
+            denoiser.store.count_of(label)  # raises before the oracle's run, which may be long
+    oracle_settings = replace(settings, sampler=oracle_sampler or sampler)
     reference = run(oracle, denoiser.store, oracle_settings)
     return compare(denoiser, reference, settings, single_step=single_step)
 
@@ -175,8 +175,7 @@ def compare(
 ) -> Evaluation:
     """:func:`evaluate` against an existing run of the oracle (from :func:`runs.run`)."""
     store = denoiser.store
-    label = None if settings.labels is None else settings.labels[:1]
-    one_image = RunSettings(1, settings.steps, settings.sampler, settings.seed, label, 1)
+    one_image = replace(settings, n=1, labels=settings.labels and settings.labels[:1])
     with peak_memory() as memory:
         setup = run(denoiser, store, one_image).seconds + _first_batch(denoiser, settings)
         own_run = run(denoiser, store, settings, on_step)
@@ -205,24 +204,19 @@ def _first_batch(denoiser: Denoiser, settings: RunSettings) -> float:
     """Seconds of one step of a full batch; other kernels compile for many queries than for one."""
     noise = initial_noise(min(settings.batch, settings.n), denoiser.store.shape, settings.seed)
     levels = noise_levels(settings.steps, settings.sampler)
-    labels = None if settings.labels is None else list(settings.labels[: len(noise)])
     timed = TimedDenoiser(denoiser, denoiser.store)
-    next(steps(timed, noise, levels, settings.sampler, labels))
+    next(steps(timed, noise, levels, settings.sampler, settings.labels_of(slice(len(noise)))))
     return timed.seconds
 
 
 def _at_states(denoiser: Denoiser, reference: Run, settings: RunSettings) -> torch.Tensor:
     """The denoiser's predictions at the reference's states, (kept, n, *shape)."""
-
-    def predict(x: torch.Tensor, sigma: float) -> torch.Tensor:
-        parts = []
-        for i in range(0, len(x), settings.batch):
-            labels = settings.labels and list(settings.labels[i : i + settings.batch])
-            parts.append(denoise(denoiser, x[i : i + settings.batch], sigma, labels))
-        return torch.cat(parts)
-
-    pairs = zip(reference.states, reference.sigmas, strict=True)
-    return torch.stack([predict(x, sigma) for x, sigma in pairs])
+    batches = [slice(i, i + settings.batch) for i in range(0, settings.n, settings.batch)]
+    predictions = [
+        torch.cat([denoise(denoiser, x[b], sigma, settings.labels_of(b)) for b in batches])
+        for x, sigma in zip(reference.states, reference.sigmas, strict=True)
+    ]
+    return torch.stack(predictions)
 
 
 def _curve(predictions: torch.Tensor, reference: torch.Tensor) -> Curve:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -26,10 +26,6 @@ class PeakMemory:
     # counter (not Linux). "unknown": the system does not report it, and bytes is 0
     kind: str = "unknown"
     before: int = 0  # memory in use when the block began; 0 if unknown
-
-    def figures(self) -> dict[str, int | str]:
-        """The fields as a dictionary for JSON."""
-        return asdict(self)
 
 
 @contextlib.contextmanager

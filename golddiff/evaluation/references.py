@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from golddiff.evaluation.compare import check_oracle
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, run
+from golddiff.oracles.diffusers_unet import SCHEDULER
 from golddiff.samplers import Space
 from golddiff.sampling import OnStep
 from golddiff.store.artifacts import Artifacts
@@ -51,7 +52,8 @@ def weights_checksum(path: Path) -> str:
     """SHA-256 of a file, or of the names and contents of the weights in a folder.
 
     If the folder has .safetensors files, only these and .json files (the network's configuration)
-    count, not logs or optimiser states. Otherwise every file in the folder counts.
+    count, not logs or optimiser states. Otherwise every file in the folder counts. So does the
+    scheduler of a pipeline whose ``unet`` the folder is.
     """
     if not path.exists():
         raise ArgumentError(f"oracle: {path} does not exist")
@@ -59,10 +61,13 @@ def weights_checksum(path: Path) -> str:
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     if any(file.suffix == ".safetensors" for file in files):
         files = [file for file in files if file.suffix in (".safetensors", ".json")]
+    scheduler = path.absolute().parent / "scheduler" / SCHEDULER
+    if path.is_dir() and scheduler.is_file():
+        files.append(scheduler)
     for file in files:
         with file.open("rb") as stream:
             contents = hashlib.file_digest(stream, "sha256").hexdigest()
-        name = "" if path.is_file() else file.relative_to(path).as_posix()
+        name = "" if path.is_file() else Path(os.path.relpath(file, path)).as_posix()
         digest.update(f"{name}\0{contents}\n".encode())
     return digest.hexdigest()
 
@@ -78,7 +83,15 @@ def reference_run(
 
     ``folder`` defaults to one in the cache folder. The batch size is not part of the key.
     """
-    identity = json.dumps(_identity(oracle, store, settings), sort_keys=True)
+    # Everything that the run's images depend on
+    depends_on = {
+        "format": _FORMAT,
+        "oracle": oracle.checksum,
+        "shape": list(store.shape),
+        "clipped": store.is_pixels,
+        **{name: value for name, value in asdict(settings).items() if name != "batch"},
+    }
+    identity = json.dumps(depends_on, sort_keys=True)
     name = hashlib.sha256(identity.encode()).hexdigest()[:32]
     folder = folder or cache_folder() / "oracle-runs"
     with contextlib.suppress(OSError):
@@ -93,14 +106,3 @@ def reference_run(
         return result
     images, states, predictions = (torch.from_numpy(saved[part]) for part in TENSORS)
     return Run(settings, images, states, predictions, *saved["seconds"].tolist())
-
-
-def _identity(oracle: Oracle, store: Space, settings: RunSettings) -> dict[str, Any]:
-    """Everything that a run's images depend on; the batch size is not among it."""
-    return {
-        "format": _FORMAT,
-        "oracle": oracle.checksum,
-        "shape": list(store.shape),
-        "clipped": store.is_pixels,
-        **{name: value for name, value in asdict(settings).items() if name != "batch"},
-    }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -16,13 +16,8 @@ from golddiff.system.errors import ArgumentError
 
 STEPS_KEPT = 20  # most steps stored of a run, evenly spaced, to bound the memory
 
-
-class OracleCall(Protocol):
-    """A callable with a denoiser's signature, as an oracle needs; ``store`` is optional."""
-
-    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """E[x0 | x], see :meth:`golddiff.denoiser.Denoiser.__call__`."""
-        ...
+# D(x, sigma, labels) -> E[x0 | x]; labels only if the run has them.
+OracleCall = Callable[..., torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -40,6 +35,10 @@ class RunSettings:
         check_settings(self.n, self.steps, self.sampler, self.seed, self.batch)
         if self.labels is not None and len(self.labels) != self.n:
             raise ArgumentError(f"labels: got {len(self.labels)} of them for {self.n} images")
+
+    def labels_of(self, rows: slice) -> list[int] | None:
+        """The classes of some images."""
+        return None if self.labels is None else list(self.labels[rows])
 
     @property
     def kept(self) -> list[int]:
@@ -103,7 +102,7 @@ def run(
     kept: list[list[State]] = []
     images = []
     for rows in (slice(i, i + settings.batch) for i in range(0, settings.n, settings.batch)):
-        labels = None if settings.labels is None else list(settings.labels[rows])
+        labels = settings.labels_of(rows)
         kept.append([])
         for step, state in enumerate(steps(timed, x_init[rows], levels, settings.sampler, labels)):
             if step in settings.kept:

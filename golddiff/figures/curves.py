@@ -19,7 +19,6 @@ PANEL = (4.1, 3.2)  # inches
 ALONE = 5.6  # width of a single panel, inches
 LEGEND, TITLE = 0.22, 0.35  # height per legend line and of the title, inches
 LETTERS = 44  # characters per line of a panel's title
-MAX_TICKS = 8  # with more distinct x values, matplotlib chooses the ticks
 # The palette of Okabe and Ito, distinguishable with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D3B")
 MARKERS = "osD^vPX*"
@@ -117,9 +116,8 @@ def _draw(axes: Axes, panel: Panel, colours: dict[str, int]) -> None:
     axes.set_xlabel(panel.xlabel, fontsize=9)
     axes.set_ylabel(panel.ylabel, fontsize=9)
     axes.tick_params(labelsize=8, which="both")
-    ticks = sorted({value for line in panel.series for value in line.x})
-    if panel.xscale == "log" and len(ticks) <= MAX_TICKS:
-        ticks = _spaced(ticks)
+    if panel.xscale == "log":
+        ticks = _spaced(sorted({value for line in panel.series for value in line.x}))
         axes.set_xticks(
             ticks, [f"{tick:,.3g}" if tick < 1000 else f"{tick:,.0f}" for tick in ticks]
         )

@@ -11,8 +11,15 @@ from typing import Any
 import torch
 
 from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
-from golddiff.oracles.weights import build_network, check_state_dict, read_safetensors, regular_file
+from golddiff.oracles.weights import (
+    build_network,
+    check_run,
+    check_state_dict,
+    read_safetensors,
+    regular_file,
+)
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
+from golddiff.system.numbers import is_whole
 from golddiff.system.torch_files import read_torch
 
 CONFIG = "config.json"
@@ -43,15 +50,18 @@ def load_diffusers(folder: Path, resolution: int | None = None) -> dict[str, Any
         raise CheckpointError(
             f"{home / CONFIG} is of a {config.get('_class_name')!r}, expected a diffusers {CLASS}"
         )
-    if config.get("time_embedding_type", "positional") != "positional":
-        raise CheckpointError(f"{home}: a network on noise levels (VE), expected one on VP steps")
+    embedding = config.get("time_embedding_type", "positional")
+    if embedding != "positional":  # "fourier" takes noise levels, "learned" only whole timesteps
+        raise CheckpointError(
+            f"{home}: time_embedding_type is {str(embedding)[:80]!r}, expected 'positional'"
+        )
     network = _network(folder, home, config)
     schedule, prediction = _schedule_and_prediction(folder, home)
+    shape, classes = _shape(network.config, resolution, home), network.config.num_class_embeds or 0
+    check_run(f"{home}: its {CLASS}", lambda: type(network).from_config(config), shape, classes)
     return {
         "module": network, "parameterisation": prediction, "schedule": schedule,
-        "shape": _shape(network.config, resolution, home),
-        "num_classes": network.config.num_class_embeds or 0,
-        "kind": f"diffusers {CLASS}, {prediction}",
+        "shape": shape, "num_classes": classes, "kind": f"diffusers {CLASS}, {prediction}",
     }  # fmt: skip
 
 
@@ -125,20 +135,24 @@ def _schedule_and_prediction(folder: Path, home: Path) -> tuple[Steps, str]:
 
 
 def vp_alphas(schedule: Mapping[str, Any]) -> torch.Tensor:
-    """Cumulative alphas (T,) of a diffusers scheduler with these :data:`SCHEDULE` settings."""
+    """Cumulative alphas (T,) of a diffusers scheduler with these :data:`SCHEDULE` settings.
+
+    Raises:
+        ArgumentError: a setting that the scheduler refuses, or betas outside 0 to 1.
+    """
     with LOADING:
         from diffusers import DDPMScheduler
 
     count = schedule.get("num_train_timesteps", 1000)
-    if not 0 < count <= MAX_TIMESTEPS:
-        raise ArgumentError(f"num_train_timesteps: got {count}, expected 1 to {MAX_TIMESTEPS:,}")
+    if not is_whole(count) or not 0 < count <= MAX_TIMESTEPS:
+        raise ArgumentError(f"num_train_timesteps: got {count!r}, expected 1 to {MAX_TIMESTEPS:,}")
     try:
-        alphas: torch.Tensor = DDPMScheduler(**schedule).alphas_cumprod
-    except NotImplementedError:
-        raise ArgumentError(
-            f"beta_schedule: got {schedule['beta_schedule']!r}, which diffusers' DDPMScheduler "
-            "does not have"
-        ) from None
+        scheduler = DDPMScheduler(**schedule)
+    except (NotImplementedError, TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"betas: got {dict(schedule)}, but {one_line(error, 120)}") from error
+    if not bool(((scheduler.betas >= 0) & (scheduler.betas <= 1)).all()):
+        raise ArgumentError(f"betas: got {dict(schedule)}, expected betas from 0 to 1")
+    alphas: torch.Tensor = scheduler.alphas_cumprod
     return alphas
 
 

@@ -23,7 +23,6 @@ from golddiff.oracles.weights import (
     regular_file,
 )
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
-from golddiff.system.numbers import check_count
 from golddiff.system.torch_files import read_torch
 
 FORMAT = "golddiff-oracle"
@@ -114,26 +113,15 @@ def load_published(path: Path, resolution: int | None = None) -> dict[str, Any]:
     table = network.get_parameter(TABLE)
     if not torch.allclose(table, sinusoids(torch.arange(TIMESTEPS), table.shape[1]), atol=1e-2):
         raise CheckpointError(f"{path}: its timestep table is not the sinusoids of DDPM")
-    side = image_resolution(config, path, resolution)
-    return unet_arguments(network, side, True, "DDPM U-Net, as published")
-
-
-def image_resolution(config: UNetConfig, path: Path, resolution: int | None = None) -> int:
-    """The side of the images, which does not follow from the weights.
-
-    By default that of the published networks: 28 for three levels; otherwise 64 in a folder
-    ``afhq`` or ``celeba_hq``, and 32 in any other.
-    """
-    if resolution is None:
+    if resolution is None:  # which the weights do not tell
         default = 64 if path.absolute().parent.name in FOLDERS_OF_64 else 32
         resolution = 28 if len(config.multipliers) == 3 else default
-    check_count("resolution", resolution)
     if resolution % config.divisor:
         raise ArgumentError(
             f"resolution: got {resolution}, expected a multiple of {config.divisor} for the "
             f"{len(config.multipliers)} levels of {path}"
         )
-    return resolution
+    return unet_arguments(network, resolution, True, "DDPM U-Net, as published")
 
 
 def infer_config(tensors: Mapping[str, torch.Tensor], path: Path) -> UNetConfig:

@@ -71,6 +71,8 @@ def load_oracle(
         ArgumentError: the device is not available, or the resolution does not fit.
     """
     check_count("batch_size", batch_size)
+    if resolution is not None:
+        check_count("resolution", resolution)
     location, checked = path_of("path", path), check_device(device)
     read = _reader_of_folder(location) if location.is_dir() else _reader_of_file(location)
     arguments = read(location, resolution)

@@ -16,9 +16,16 @@ from golddiff.oracles.parameterisations import (
     find_parameterisation,
     find_schedule,
 )
-from golddiff.system.arguments import SHOWN, check_batch, check_positive, classes_of, levels_of
+from golddiff.system.arguments import (
+    SHOWN,
+    as_number,
+    check_batch,
+    check_positive,
+    classes_of,
+    levels_of,
+)
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
-from golddiff.system.numbers import check_count
+from golddiff.system.numbers import check_count, is_whole
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,10 @@ class Oracle:
             returns x0.
         schedule: how the network is conditioned on the noise. Cumulative alphas (T,) of a VP
             process, or a diffusers scheduler that has them: the input is x / sqrt(1 + sigma^2) and
-            t the timestep. "sigma": the input is x and t is sigma. A function of sigma (B,):
-            returns the factor of x and t, both (B,). None: DDPM's 1000 linear steps; for "flow"
-            t = sigma / (1 + sigma), for "edm" t = log(sigma) / 4.
+            t the timestep, an integer or, between two steps, a fraction. "sigma": the input is x
+            and t is sigma. A function of sigma (B,): returns the factor of x and t, each (B,) or
+            one number. None: DDPM's 1000 linear steps; for "flow" t = sigma / (1 + sigma), for
+            "edm" t = log(sigma) / 4.
         scale: factor from golddiff's images, in [-1, 1], to the network's; or a pair (factor,
             shift): (0.5, 0.5) for a network of images in [0, 1].
         shape: shape of one image; required by :func:`golddiff.sample`.
@@ -52,7 +60,7 @@ class Oracle:
         no_class: the label of the unconditional prediction, if the network has one.
         is_pixels: whether a sampler may clip predictions to [-1, 1].
         sigma_data: standard deviation of the training images, for "edm".
-        sigma_range: lowest and highest noise level of the training.
+        sigma_range: lowest and highest noise level of the training; other levels are not refused.
         kind: a short description of the network.
         device: where the network runs; None for the device of the module's weights.
         batch_size: images denoised together. Memory grows with it; results change by rounding only.
@@ -88,8 +96,13 @@ class Oracle:
         if not callable(module):
             raise ArgumentError(f"module: got {type(module).__name__}, expected a torch module")
         check_positive("sigma_data", sigma_data)
-        self.scale, self.shift = scale if isinstance(scale, tuple) else (scale, 0.0)
+        self.scale, self.shift = (
+            _two_numbers("scale", scale) if isinstance(scale, tuple | list) else (scale, 0.0)
+        )
         check_positive("scale", self.scale)
+        for name, value in (("num_classes", num_classes), ("no_class", no_class or 0)):
+            if not is_whole(value) or value < 0:
+                raise ArgumentError(f"{name}: got {value!r}, expected an integer of 0 or more")
         self.batch_size = check_count("batch_size", batch_size)
         weights = module.parameters() if isinstance(module, nn.Module) else iter(())
         target = next((w.device for w in weights), "cpu") if device is None else device
@@ -98,7 +111,8 @@ class Oracle:
         self.schedule = find_schedule(schedule, parameterisation, sigma_data)
         levels = getattr(self.schedule, "sigmas", None)  # only a VP schedule has them
         ends = (0.0, math.inf) if levels is None else (float(levels[0]), float(levels[-1]))
-        self.sigma_min, self.sigma_max = sigma_range or (ends[0] / self.scale, ends[1] / self.scale)
+        known = sigma_range or (ends[0] / self.scale, ends[1] / self.scale)
+        self.sigma_min, self.sigma_max = _two_numbers("sigma_range", known)
         if isinstance(module, nn.Module):
             module = module.to(self.device).eval()
         self.network: Any = module
@@ -137,8 +151,8 @@ class Oracle:
 
         Raises:
             ArgumentError: x has another shape or is not finite; sigma is not positive and finite,
-                or is above the network's range; labels are given to an unconditional network, are
-                missing for one without ``no_class``, or are outside its classes.
+                or is above the last timestep of a VP network; labels are given to an unconditional
+                network, are missing for one without ``no_class``, or are outside its classes.
             CheckpointError: the network returns NaN, infinity or a wrong shape.
         """
         check_batch("x", x, self.shape, "network")
@@ -166,14 +180,15 @@ class Oracle:
         column = (-1, *[1] * (x.ndim - 1))  # (B,) to a shape that broadcasts over images
         x = self.scale * x.to(self.device, dtype) + self.shift
         sigma = self.scale * sigma
-        factor, t = self.schedule(sigma)
+        factor, t = (torch.as_tensor(value).expand(len(x)) for value in self.schedule(sigma))
         x_in = (factor.to(self.device, dtype).reshape(column) * x).to(self._weight_dtype())
         if t.is_floating_point():  # half precision cannot tell one timestep from the next
             t = t.to(torch.promote_types(x_in.dtype, torch.float32))
         t = t.to(self.device)
         out = self.network(x_in, t) if labels is None else self.network(x_in, t, labels)
         out = getattr(out, "sample", out)
-        if not isinstance(out, torch.Tensor) or out[:, : x.shape[1]].shape != x.shape:
+        fits = isinstance(out, torch.Tensor) and out.ndim == x.ndim
+        if not fits or out[:, : x.shape[1]].shape != x.shape:
             returned = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
             raise CheckpointError(f"{self.kind}: returns {returned} for images {tuple(x.shape)}")
         level = sigma.to(self.device, dtype).reshape(column)
@@ -208,6 +223,13 @@ class Oracle:
         classes = f", {self.num_classes} classes" if self.conditional else ""
         shape = "any shape" if self.shape is None else " x ".join(map(str, self.shape))
         return f"Oracle({self.kind}: {shape}{classes})"
+
+
+def _two_numbers(name: str, pair: Any) -> tuple[float, float]:
+    is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+    if not is_pair or any(math.isnan(as_number(value)) for value in pair):
+        raise ArgumentError(f"{name}: got {pair!r:.{SHOWN}}, expected two numbers")
+    return pair[0], pair[1]
 
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:

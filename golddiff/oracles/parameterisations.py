@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from golddiff.noise import alpha_of_sigma, timestep_sigmas
-from golddiff.system.arguments import SHOWN
+from golddiff.system.arguments import SHOWN, as_dense_tensor
 from golddiff.system.errors import ArgumentError
 
 TIMESTEPS = 1000
@@ -135,22 +135,23 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
         if parameterisation == "edm":  # x divided by its standard deviation
             return lambda sigma: ((sigma.square() + sigma_data**2).rsqrt(), sigma.log() / 4)
         return Steps(ddpm_alphas())
-    alphas = choice if isinstance(choice, torch.Tensor) else getattr(choice, "alphas_cumprod", None)
-    if isinstance(alphas, torch.Tensor):
-        predicted: Any = getattr(getattr(choice, "config", None), "prediction_type", None)
+    expected = "cumulative alphas, a scheduler that has them, 'sigma', or a function of sigma"
+    alphas = getattr(choice, "alphas_cumprod", choice)
+    if isinstance(alphas, torch.Tensor | np.ndarray | list):
+        config = getattr(choice, "config", None)
         # "epsilon" is diffusers' default, so only "v_prediction" is surely meant.
-        if predicted == V and parameterisation in ("eps", EPSILON, "x0", "sample"):
+        if getattr(config, "prediction_type", None) == V and parameterisation in (
+            "eps", EPSILON, "x0", "sample",
+        ):  # fmt: skip
             raise ArgumentError(
                 "schedule: got a scheduler with prediction_type 'v_prediction', but "
                 f"parameterisation is {parameterisation!r}; expected 'v', or the scheduler's "
                 "alphas_cumprod"
             )
-        return Steps(alphas)
-    if isinstance(choice, str) and choice == "sigma":
+        return Steps(as_dense_tensor("schedule", alphas, expected, torch.float64))
+    if choice == "sigma":
         return lambda sigma: (torch.ones_like(sigma), sigma)
     if not callable(choice):
-        raise ArgumentError(
-            f"schedule: got {choice!r:.{SHOWN}}, expected cumulative alphas, a scheduler that has "
-            "them, 'sigma', or a function of sigma"
-        )
+        got = type(choice).__name__ if hasattr(choice, "config") else f"{choice!r:.{SHOWN}}"
+        raise ArgumentError(f"schedule: got {got}, expected {expected}")
     return choice  # type: ignore[no-any-return]

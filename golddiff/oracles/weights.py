@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,26 @@ def build_network(
     network = make()
     network.load_state_dict(weights, strict=False)
     return network.float().eval().requires_grad_(False)
+
+
+@torch.no_grad()
+def check_run(name: str, make: Callable[[], nn.Module], shape: Sequence[int], classes: int) -> None:
+    """Call a new network on the meta device, to find sizes that do not fit together.
+
+    Raises:
+        CheckpointError: the network fails, or returns less than an image of this shape (C, H, W).
+    """
+    with torch.device("meta"):
+        x, t = torch.empty(1, *shape), torch.empty(1)
+        labels = torch.zeros(1, dtype=torch.int64) if classes else None
+        network = make()
+    try:
+        out = network(x, t, labels)
+    except Exception as error:
+        raise CheckpointError(f"{name} cannot run: {one_line(error, 200)}") from error
+    out = getattr(out, "sample", out)
+    if out[:, : x.shape[1]].shape != x.shape:
+        raise CheckpointError(f"{name} makes images of shape {tuple(out.shape[1:])}")
 
 
 def join_names(names: list[str]) -> str:

@@ -1,5 +1,7 @@
 """``compare`` and ``evaluate``, against direct calls of the sampler and the metrics."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -101,6 +103,23 @@ def test_labels_are_passed_to_both_denoisers(store):
     torch.testing.assert_close(result.images, expected)
 
 
+@pytest.mark.parametrize("labels", [np.int64(2), torch.tensor(2), np.array([2, 2])])
+def test_labels_may_be_numpy_numbers_or_tensors(store, oracle, labels):
+    def network(x, sigma, labels):
+        return oracle(x, sigma)
+
+    result = evaluate(golddiff.Optimal(store), network, n=2, steps=1, labels=labels)
+    assert json.loads(json.dumps(result.figures()))["labels"] == [2, 2]
+
+
+def test_a_class_without_images_is_refused_before_the_oracle_runs(store):
+    def oracle(x, sigma, labels):
+        raise AssertionError
+
+    with pytest.raises(ArgumentError, match="labels: got 7, a class with no images"):
+        evaluate(golddiff.Wiener(store), oracle, n=2, labels=[0, 7])
+
+
 def test_a_long_run_keeps_at_most_twenty_steps(store, oracle):
     long_run = run(oracle, store, RunSettings(1, 50))
     assert len(long_run.settings.kept) == len(long_run.states) == 20
@@ -116,7 +135,7 @@ def test_bad_oracles_labels_and_counts_are_refused(store):
         evaluate(denoiser, "network", n=1)
     with pytest.raises(ArgumentError, match="oracle: returned shape"):
         evaluate(denoiser, lambda x, sigma: x[:, :, :3], n=1, steps=1)
-    with pytest.raises(ArgumentError, match="labels: got 2 of them for 3 images"):
+    with pytest.raises(ArgumentError, match=r"labels: got shape \(2,\), expected one .* \(3,\)"):
         evaluate(denoiser, lambda x, sigma: x, n=3, labels=[0, 1])
     with pytest.raises(ArgumentError, match="n: got 0"):
         evaluate(denoiser, lambda x, sigma: x, n=0)

@@ -66,7 +66,7 @@ def test_a_damaged_file_is_recomputed(store, oracle, tmp_path):
     torch.testing.assert_close(first.images, recomputed.images)
 
 
-def test_the_checksum_of_a_folder_covers_weights_and_config_but_no_log(tmp_path):
+def test_the_checksum_of_a_folder_covers_weights_config_and_scheduler_but_no_log(tmp_path):
     folder = tmp_path / "net"
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"weights")
@@ -74,6 +74,10 @@ def test_the_checksum_of_a_folder_covers_weights_and_config_but_no_log(tmp_path)
     (folder / "log.csv").write_text("loss")
     assert weights_checksum(folder) == before
     (folder / "config.json").write_text("{}")
+    assert weights_checksum(folder) != before
+    before = weights_checksum(folder)
+    (tmp_path / "scheduler").mkdir()
+    (tmp_path / "scheduler" / "scheduler_config.json").write_text("{}")
     assert weights_checksum(folder) != before
     with pytest.raises(ArgumentError, match="does not exist"):
         weights_checksum(tmp_path / "none")

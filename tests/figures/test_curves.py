@@ -1,5 +1,7 @@
 """Line plots, and the figures files that can be plotted."""
 
+from itertools import pairwise
+
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -44,6 +46,21 @@ def test_long_titles_stay_within_the_picture():
         box = axes.title.get_window_extent()
         assert box.x0 >= 0
         assert box.x1 <= figure.bbox.width
+
+
+@pytest.mark.parametrize(
+    "x", [range(25, 625, 25), range(25, 100_000, 25), [80 * 0.6**i for i in range(20)]]
+)
+def test_numbers_on_a_log_axis_are_values_of_the_lines_and_do_not_overlap(x):
+    (axes,) = draw_panels([Panel("a", "x", "y", [Series("one", x, x)], "log")]).axes
+    FigureCanvasAgg(axes.figure).draw()
+    assert set(axes.get_xticks()) <= set(x)
+    shown = [label for which in (False, True) for label in axes.get_xticklabels(minor=which)]
+    boxes = sorted(
+        tuple(label.get_window_extent().intervalx) for label in shown if label.get_text()
+    )
+    assert len(boxes) >= 6
+    assert all(a[1] < b[0] for a, b in pairwise(boxes))
 
 
 def test_the_y_axis_starts_at_the_floor_of_its_panel_and_ends_near_the_highest_value():

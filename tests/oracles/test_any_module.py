@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from diffusers import DDIMScheduler
+from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from torch import nn
 
 import golddiff
@@ -114,7 +114,7 @@ def test_sigma_schedule_passes_x_and_sigma_unchanged():
     )
 
 
-@pytest.mark.parametrize("form", ["alphas", "scheduler", "function"])
+@pytest.mark.parametrize("form", ["alphas", "array", "list", "scheduler", "function"])
 def test_schedule_may_be_alphas_a_scheduler_or_a_function(form):
     scheduler = DDIMScheduler()
     timesteps = []
@@ -125,6 +125,8 @@ def test_schedule_may_be_alphas_a_scheduler_or_a_function(form):
 
     schedule = {
         "alphas": scheduler.alphas_cumprod,
+        "array": scheduler.alphas_cumprod.numpy(),  # as in OpenAI's guided diffusion
+        "list": scheduler.alphas_cumprod.tolist(),
         "scheduler": scheduler,
         "function": lambda sigma: ((1 + sigma**2) ** -0.5, 1000 * sigma),
     }[form]
@@ -132,6 +134,14 @@ def test_schedule_may_be_alphas_a_scheduler_or_a_function(form):
     golddiff.Oracle(network, "eps", schedule)(torch.ones(1, 1, 4, 4), math.sqrt(1 / alpha - 1))
     expected = 1000 * math.sqrt(1 / alpha - 1) if form == "function" else 300
     assert float(timesteps[0]) == pytest.approx(expected)
+
+
+def test_a_function_of_sigma_may_return_one_factor_for_all_images():
+    x, seen = torch.randn(3, 2), []
+    network = golddiff.Oracle(lambda x, t: seen.append((x, t)) or x, "x0", lambda sigma: (0.5, 7))
+    network(x, [1.0, 2.0, 3.0])
+    assert torch.equal(seen[0][0], 0.5 * x)
+    assert seen[0][1].tolist() == [7, 7, 7]
 
 
 def test_diffusers_network_needs_no_wrapper():
@@ -160,6 +170,8 @@ def test_diffusers_network_needs_no_wrapper():
         ({"parameterisation": "noise"}, "parameterisation: got 'noise', expected eps, v, x0, flow"),
         ({"schedule": "karras"}, "schedule: got 'karras'"),
         ({"schedule": 5}, "schedule: got 5"),
+        ({"schedule": ["a"]}, r"schedule: got \['a'\], expected cumulative alphas"),
+        ({"schedule": FlowMatchEulerDiscreteScheduler()}, "got FlowMatchEulerDiscreteScheduler, "),
         ({"schedule": torch.ones(10)}, "schedule: expected cumulative alphas"),
         ({"schedule": torch.linspace(0.9, -0.1, 9)}, "schedule: expected cumulative alphas"),
         (
@@ -173,6 +185,11 @@ def test_diffusers_network_needs_no_wrapper():
         ({"scale": 0.0}, "scale: got 0.0"),
         ({"scale": math.nan}, "scale: got nan"),
         ({"scale": True}, "scale: got True"),
+        ({"scale": (0.5,)}, r"scale: got \(0.5,\), expected two numbers"),
+        ({"scale": (0.5, None)}, "expected two numbers"),
+        ({"sigma_range": 80.0}, "sigma_range: got 80.0, expected two numbers"),
+        ({"num_classes": "10"}, "num_classes: got '10', expected an integer"),
+        ({"num_classes": 2, "no_class": 2.0}, "no_class: got 2.0, expected an integer"),
         ({"sigma_data": -1}, "sigma_data: got -1"),
         ({"batch_size": 0}, "batch_size: got 0"),
         ({"device": "nowhere"}, "device: got 'nowhere'"),
@@ -230,7 +247,7 @@ def test_network_output_must_be_finite(value):
 
 
 def test_network_output_must_have_the_shape_of_the_images():
-    for returned in (torch.zeros(1, 1, 2, 2), None, [1]):
+    for returned in (torch.zeros(1, 1, 2, 2), torch.zeros(()), None, [1]):
         with pytest.raises(CheckpointError, match=r"returns .* for images"):
             golddiff.Oracle(lambda x, t, r=returned: r)(torch.ones(1, 1, 4, 4), 1.0)
 

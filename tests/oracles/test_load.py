@@ -158,6 +158,24 @@ def test_unknown_diffusers_prediction_type_is_named(diffusers_unet, tmp_path, pr
         load_oracle(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sample_size": 9}, "UNet2DModel cannot run: Sizes of tensors must match"),
+        ({"class_embed_type": "identity", "num_class_embeds": None}, "cannot run: class_labels"),
+        ({"freq_shift": "a"}, "cannot run: unsupported operand"),
+        ({"time_embedding_type": "learned"}, "time_embedding_type is 'learned', expected 'posi"),
+    ],
+)
+def test_a_diffusers_network_that_cannot_run_is_refused(diffusers_unet, tmp_path, change, message):
+    unet = type(diffusers_unet).from_config({**diffusers_unet.config, "num_class_embeds": None})
+    unet.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CheckpointError, match=message):
+        load_oracle(tmp_path)
+
+
 def scheduler_x0(scheduler, out, x_t):
     """x0 as the scheduler computes it from a network output."""
     scheduler.register_to_config(clip_sample=False)
@@ -278,6 +296,7 @@ def test_damaged_descriptions_are_refused(make_unet, tmp_path, change, message):
         ),
         *(({"batch_size": size}, f"batch_size: got {size}") for size in (0, -1, 1.5, True)),
         ({"resolution": 32}, "resolution: got 32, but .* 28 x 28"),
+        ({"resolution": "28"}, "resolution: got '28', expected an integer"),
     ],
 )
 def test_bad_options_are_named(make_unet, tmp_path, options, message):

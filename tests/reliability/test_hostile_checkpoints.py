@@ -143,8 +143,8 @@ def test_forged_pipeline_configuration_is_refused(tmp_path, make_store, change):
     AnalyticUNet(PCA(store)).save_pretrained(tmp_path)
     path = tmp_path / AnalyticUNet.config_name
     body = json.loads(path.read_text())
-    AnalyticUNet.from_pretrained(tmp_path, store=store)
+    AnalyticUNet.from_pretrained(tmp_path)
     schedule = body["schedule"] | change.get("schedule", {})
     path.write_text(json.dumps(body | change | {"schedule": schedule}))
     with pytest.raises(GoldDiffError):
-        AnalyticUNet.from_pretrained(tmp_path, store=store)
+        AnalyticUNet.from_pretrained(tmp_path)

@@ -6,6 +6,7 @@ module as source text, class name and state.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import io
 import math
@@ -15,12 +16,11 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-import torch
 from torch import nn
 
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
 from golddiff.oracles.edm.unets import DhariwalUNet, SongUNet
-from golddiff.oracles.weights import build_network, check_state_dict
+from golddiff.oracles.weights import build_network, check_run, check_state_dict
 from golddiff.system.errors import CheckpointError, one_line
 from golddiff.system.pickles import read_pickle
 from golddiff.system.torch_files import TENSORS, Storage, read_legacy
@@ -143,11 +143,10 @@ def _network(path: Path, record: Record, arguments: Arguments) -> nn.Module:
         name = inner.class_name if isinstance(inner, Record) else "nothing"
         raise CheckpointError(f"it was made with a {arguments.model}, but holds {name}")
     tensors.pop("u", None)  # iDDPM's noise levels, which follow from its settings
-    with torch.device("meta"):
-        _check_run(architecture(arguments), arguments)
-    network: nn.Module = build_network(
-        lambda: nn.ModuleDict({"model": architecture(arguments)}), tensors, path
-    )
+    side, channels, classes = arguments.images.values()
+    make = functools.partial(architecture, arguments)
+    check_run(f"its {arguments.model}", make, (channels, side, side), classes)
+    network: nn.Module = build_network(lambda: nn.ModuleDict({"model": make()}), tensors, path)
     return network.get_submodule("model")
 
 
@@ -160,21 +159,6 @@ def architecture(arguments: Arguments) -> nn.Module:
         return MODELS[arguments.model](side, channels, out, classes, **arguments.network)
     except (ValueError, RuntimeError, ZeroDivisionError) as error:
         raise CheckpointError(f"its {arguments.model} is impossible: {one_line(error)}") from error
-
-
-@torch.no_grad()
-def _check_run(model: nn.Module, arguments: Arguments) -> None:
-    """Call the network on the meta device, to find sizes that do not fit together."""
-    side, channels, classes = arguments.images.values()
-    labels = torch.zeros(1, dtype=torch.int64) if classes else None
-    try:
-        output = model(torch.empty(1, channels, side, side), torch.empty(1), labels)
-    except (ValueError, RuntimeError, ZeroDivisionError) as error:
-        raise CheckpointError(f"its {arguments.model} cannot run: {one_line(error)}") from error
-    if output.shape[2:] != (side, side):
-        raise CheckpointError(
-            f"its {arguments.model} makes images of shape {tuple(output.shape[1:])}"
-        )
 
 
 def _tensors(record: Record, prefix: str, visited: set[int]) -> Iterator[tuple[str, Any]]:
