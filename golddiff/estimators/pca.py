@@ -19,7 +19,7 @@ from golddiff.estimators.seamless import Seamless
 from golddiff.estimators.shared import SIDES, Summands, UnitMasks
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
-from golddiff.kernels.gather import BLOCK
+from golddiff.kernels.lanes import BLOCK
 from golddiff.kernels.mask_tiles import mean_mask, tile_trees
 from golddiff.kernels.mask_tree import MaskTree, dense_mask
 from golddiff.kernels.pca_cpu import masked_posterior

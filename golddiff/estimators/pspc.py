@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.estimators.masks import TIE, precision_of
 from golddiff.kernels.contributions import Contribution, log_sum_exp, values_at
-from golddiff.kernels.gather import BLOCK
+from golddiff.kernels.lanes import BLOCK
 from golddiff.kernels.patch_sets import PatchSet, patch_means
 from golddiff.kernels.torch_kernels import patch_sets
 from golddiff.noise import edm_sigmas, precision

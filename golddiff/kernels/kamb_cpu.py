@@ -208,12 +208,12 @@ def _differences(  # type: ignore[no-untyped-def]
         u += query_row
         v = (h_image[h_at + j] + image_row) * LANES
         value = load(y, v)
-        total = (spread(root[u]) - value) * (spread(other[u]) - value)
+        total = (value - root[u]) * (value - other[u])
         for _ in range(1, channels):
             u += positions
             v += plane
             value = load(y, v)
-            total = total + (spread(root[u]) - value) * (spread(other[u]) - value)
+            total = total + (value - root[u]) * (value - other[u])
         store(line, j * LANES, total)
 
 
@@ -233,22 +233,21 @@ def _accumulate(  # type: ignore[no-untyped-def]
     stride = (1 + channels) * LANES
     plane = positions * LANES
     bias = load(prior, 0)
-    minus = spread(-gain)
     for j in range(span):
         u = first + j
-        logit = bias + minus * load(distances, (at + j) * LANES)
+        logit = bias - load(distances, (at + j) * LANES) * gain
         best = log_max[u]
         if not any_above(logit, best - CUTOFF):
             continue
         s = u * stride
         if any_above(logit, best):
             higher = largest(logit)
-            shrink = exp(spread(best - higher))
+            shrink = np.exp(best - higher)
             for c in range(s, s + stride, LANES):
-                store(sums, c, shrink * load(sums, c))
+                store(sums, c, load(sums, c) * shrink)
             log_max[u] = higher
             best = higher
-        weight = exp(logit - spread(best))
+        weight = exp(logit - best)
         store(sums, s, load(sums, s) + weight)
         v = (image_row + h_image[h_at + j]) * LANES
         for c in range(s + LANES, s + stride, LANES):
