@@ -7,16 +7,16 @@ float64, a few images at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport
+from golddiff.support import AnySupport, Support
 from golddiff.system.numbers import F32, F64, I64
 
 # Share of an estimator's memory limit for caching terms between the two passes; beyond it, the
@@ -101,6 +101,23 @@ def log_sum_exp(logits: F64) -> F64:
     highest = logits.max(axis=-1)
     total: F64 = highest + np.log(np.exp(logits - highest[..., None]).sum(axis=-1))
     return total
+
+
+def mixed(
+    parts: Sequence[Support], logits_of: Callable[[Support], F64], shares: F64
+) -> Iterator[tuple[Support, F64]]:
+    """Each part with the logs of its images' mean weights (L, k) in several posteriors.
+
+    Args:
+        parts: the images, in parts.
+        logits_of: maps a part to its images' logits (M, k) in M posteriors.
+        shares: (M, L) share of each posterior in the mean at each location.
+    """
+    total = reduce(np.logaddexp, (log_sum_exp(logits_of(part)) for part in parts))
+    for part in parts:
+        weights = shares.T @ np.exp(logits_of(part) - total[:, None])
+        with np.errstate(divide="ignore"):
+            yield part, np.log(weights)
 
 
 def values_at(store: Any, rows: I64, pixel: int | None) -> F32:

@@ -58,14 +58,14 @@ def certify(
     index.check_contents()
     store, gain = index.store, precision(sigma)
     weighed = _Sums(store, x, gain)
-    weighed.add(np.unique(rows))
-    left = np.setdiff1d(store.rows_of(label), weighed.rows(), assume_unique=True)
+    weighed.add(rows)
+    left = np.setdiff1d(store.rows_of(label), weighed.rows, assume_unique=True)
     logits = -gain * least_squares(index, x, left)
     while True:
         bound = weighed.bound(_log_sum(logits))
-        if bound <= most or len(left) == 0 or len(weighed.rows()) > enough:
-            return Certified(weighed.mean(), bound, weighed.rows())
-        heavy = lowest((-logits).astype(np.float32), max(FIRST_IMAGES, len(weighed.rows())))
+        if bound <= most or len(left) == 0 or len(weighed.rows) > enough:
+            return Certified(weighed.posterior.mean()[0], bound, weighed.rows)
+        heavy = lowest((-logits).astype(np.float32), max(FIRST_IMAGES, len(weighed.rows)))
         weighed.add(left[heavy])
         left, logits = np.delete(left, heavy), np.delete(logits, heavy)
 
@@ -83,39 +83,30 @@ class _Sums:
 
     def __init__(self, store: ImageStore, x: F32, gain: float) -> None:
         self._store, self._x, self._gain = store, x.astype(np.float64), gain
-        self._rows: list[I64] = []
+        self.rows = NO_ROWS  # of the images weighed, ascending
+        self.posterior = Posterior.empty(1, 1, store.d)
         self._furthest = 0.0  # largest squared distance of an image with nonzero weight
-        self._posterior = Posterior.empty(1, 1, store.d)
 
     def add(self, rows: I64) -> None:
         """Weigh more images."""
-        self._rows.append(rows)
+        self.rows = np.union1d(self.rows, rows)
         for i in range(0, len(rows), IMAGES_AT_ONCE):
             values = self._store.values(rows[i : i + IMAGES_AT_ONCE]).astype(np.float64)
             squares = ((values - self._x) ** 2).sum(axis=1)
             logits = -self._gain * squares
-            top = max(self._posterior.log_max.item(), float(logits.max()))
+            top = max(self.posterior.log_max.item(), float(logits.max()))
             weighty = squares[logits >= top - UNDERFLOW]
             self._furthest = max(self._furthest, float(weighty.max(initial=0.0)))
             weights = np.exp(logits - top)
             sums = np.array([[top]]), np.array([[weights.sum()]]), (weights @ values)[None]
-            self._posterior.add(Posterior(*sums))
-
-    def rows(self) -> I64:
-        """The images weighed, ascending."""
-        return np.sort(np.concatenate(self._rows))
-
-    def mean(self) -> F64:
-        """The posterior mean, (D,)."""
-        mean: F64 = self._posterior.mean()[0]
-        return mean
+            self.posterior.add(Posterior(*sums))
 
     def bound(self, log_out: float) -> float:
         """(R + ||f_S||) Z_out / Z plus a margin for rounding, given log Z_out."""
-        top, total = self._posterior.log_max.item(), self._posterior.total.item()
+        top, total = self.posterior.log_max.item(), self.posterior.total.item()
         if not total:
             return np.inf
-        diameter = self._store.radius * (1 + 1e-6) + float(np.linalg.norm(self.mean()))
+        diameter = self._store.radius * (1 + 1e-6) + float(np.linalg.norm(self.posterior.mean()))
         # Largest relative error of a weight caused by rounding its logit.
         rounding = ROUNDING * (1 + self._gain * self._furthest)
         log_ratio = log_out - (top + np.log(total)) + 2 * rounding
