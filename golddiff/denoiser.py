@@ -316,7 +316,8 @@ class Estimator(Denoiser):
         ``store`` caches the tensors created on the device.
 
         Returns:
-            (values (m, D), log weights (m,) or None, queries (b, D)) -> their partial posterior.
+            (values (m, D), log weights (m,) or None, queries (b, D)) -> their partial posterior,
+            as the three tensors of :data:`golddiff.kernels.torch_kernels.Sums`.
         """
         return None
 

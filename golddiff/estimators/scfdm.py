@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT
-from golddiff.estimators.optimal import IMAGES_PER_CONTRIBUTION, Optimal
+from golddiff.estimators.optimal import Optimal
 from golddiff.kernels.contributions import Contribution, mixed, values_at
 from golddiff.noise import seed_of_sigma
 from golddiff.store.images import StoreOrPath
@@ -103,7 +103,7 @@ class SCFDM(Optimal):
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), with logs of mean weights as logits; see the base class."""
         copies, shares = self.noisy(x[None], sigma), np.full((self.copies, 1), 1 / self.copies)
-        parts = as_support(support).split(IMAGES_PER_CONTRIBUTION)
+        parts = as_support(support).split(self.part_size)
         for part, logits in mixed(parts, partial(self.logits, copies, sigma), shares):
             values = values_at(self.images, part.rows, pixel)
             yield Contribution(part.rows, logits.clip(min=ABSENT), values)

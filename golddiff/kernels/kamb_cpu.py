@@ -27,6 +27,7 @@ from golddiff.kernels.lanes import (
     load,
     spread,
     store,
+    sum_of,
 )
 from golddiff.kernels.roots import roots
 from golddiff.kernels.stored import Stored
@@ -264,16 +265,8 @@ def _fold(  # type: ignore[no-untyped-def]
         shrink = np.exp(np.float64(folded_at[u]) - np.float64(log_max[u]))
         folded_at[u] = log_max[u]
         s = u * (1 + channels) * LANES
-        total[u] = total[u] * shrink + _sum_of_lanes(sums, s)
+        total[u] = total[u] * shrink + np.float64(sum_of(load(sums, s)))
         for c in range(channels):
             s += LANES
             d = c * positions + u
-            weighted[d] = weighted[d] * shrink + _sum_of_lanes(sums, s)
-
-
-@njit(nogil=True, cache=True)
-def _sum_of_lanes(sums, at):  # type: ignore[no-untyped-def]
-    total = np.float64(0.0)
-    for k in range(at, at + LANES):
-        total += np.float64(sums[k])
-    return total
+            weighted[d] = weighted[d] * shrink + np.float64(sum_of(load(sums, s)))

@@ -2,8 +2,8 @@
 
 :mod:`golddiff.store.exact` computes variances and derivatives from them. A term is
 
-    (query, images, logits, values): the query (a slice of length 1), the indices of the images
-    (m,), logits (1, m, L) without log weights, and values (m, V), V a multiple of L.
+    (query, logits, values): the number of the query, its images' logits (m, L) without log
+    weights, and their values (m, V), V a multiple of L.
 
 Shared arguments: ``x`` (b, D) queries, ``gain`` (b, 1) 1 / (2 sigma^2), ``values`` (m, D) images.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -36,7 +35,7 @@ class FirstPass:
     logits: F64 | None = None
 
 
-Terms = Iterator[tuple[slice, Any, torch.Tensor, torch.Tensor]]
+Terms = Iterator[tuple[int, torch.Tensor, torch.Tensor]]
 
 
 def pixel_terms(
@@ -51,8 +50,7 @@ def pixel_terms(
     ``summands`` (m, V) are the images' values in the weighted sums.
     """
     for q in range(len(x)):
-        logits = -gain[q] * mask_product((values - x[q]).square())
-        yield slice(q, q + 1), slice(None), logits[None], summands
+        yield q, -gain[q] * mask_product((values - x[q]).square()), summands
 
 
 def patch_terms(
@@ -68,5 +66,5 @@ def patch_terms(
     for q, query in enumerate(x.reshape(-1, *shape)):
         for shifted, compared in offsets(images, size, boundary):
             sums = box_sums((query - shifted).square().sum(dim=1), size, boundary)
-            logits = torch.where(compared, -gain[q] * sums, ABSENT).reshape(1, len(images), -1)
-            yield slice(q, q + 1), slice(None), logits, shifted.reshape(len(images), -1)
+            logits = torch.where(compared, -gain[q] * sums, ABSENT)
+            yield q, logits.flatten(1), shifted.flatten(1)

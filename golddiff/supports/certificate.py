@@ -97,9 +97,7 @@ class _Sums:
             top = max(self.posterior.log_max.item(), float(logits.max()))
             weighty = squares[logits >= top - UNDERFLOW]
             self._furthest = max(self._furthest, float(weighty.max(initial=0.0)))
-            weights = np.exp(logits - top)
-            sums = np.array([[top]]), np.array([[weights.sum()]]), (weights @ values)[None]
-            self.posterior.add(Posterior(*sums))
+            self.posterior.add(Posterior.of_logits(logits[None], values))
 
     def bound(self, log_out: float) -> float:
         """(R + ||f_S||) Z_out / Z plus a margin for rounding, given log Z_out."""
