@@ -25,7 +25,7 @@ from golddiff.kernels.pca_cpu import add_resident, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import masked_logits, output_masks
 from golddiff.kernels.stored import Stored
-from golddiff.kernels.terms import Terms, pixel_terms
+from golddiff.kernels.terms import Terms
 from golddiff.kernels.torch_kernels import masked
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -179,8 +179,9 @@ class PCA(Estimator):
         """See the base class."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
         summands = torch.from_numpy(self.summands(values.numpy()))
-        masks: Masks | UnitMasks = self.ready(sigma)
-        yield from pixel_terms(values, x, gain, masks.mask_product(), summands)
+        mask_product = self.ready(sigma).mask_product()
+        for q, query in enumerate(x):
+            yield q, -gain[q] * mask_product((values - query).square()), summands
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
         """:meth:`weigh` in torch; None (not implemented) if values share a softmax."""

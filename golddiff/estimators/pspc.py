@@ -54,14 +54,7 @@ class PatchComposite(Estimator):
     """
 
     part_size = IMAGES_PER_TASK
-
-    def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
-        super().__init__(store, memory_limit)
-        if len(self.store.shape) != 3:
-            name = type(self).__name__
-            raise ArgumentError(
-                f"store: got data of shape {self.store.shape}, {name} needs images (C, H, W)"
-            )
+    needs_images = True
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a part; each patch is a location."""

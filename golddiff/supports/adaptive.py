@@ -140,10 +140,6 @@ class FittedSchedule:
                 results[i] = QueryResult(mean.astype(np.float64), 0.0, images, None)
         return [results[i] for i in range(len(x))]
 
-    def means(self, x: F32, sigma: float, prior: Prior, seed: int) -> F32:
-        """Posterior means (b, D) of queries (b, D)."""
-        return np.stack([w.mean for w in self.results(x, sigma, prior, seed)]).astype(np.float32)
-
     def supports(
         self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
