@@ -137,21 +137,15 @@ def offsets(
             yield pad(images, (-dx, dx, -dy, dy)), compared
 
 
-def _axis(length: int, size: int, boundary: str) -> list[tuple[int, torch.Tensor]]:
+def _axis(length: int, size: int, boundary: str) -> Iterator[tuple[int, torch.Tensor]]:
     """Offsets along one axis, zero first, and the positions (length,) to compare at each."""
-    position, edge = torch.arange(length), size // 2
-    everywhere = torch.ones(length, dtype=torch.bool)
-    if boundary == "none":
-        return [(0, everywhere)]
-    if boundary == "circular":
-        return [(d, everywhere) for d in range(length)]
-    inside = (position >= edge) & (position < length - edge)
-    offsets = [(0, everywhere)]
-    for d in range(1, length - 2 * edge):
-        for step in (d, -d):
-            source = position + step
-            offsets.append((step, inside & (source >= edge) & (source < length - edge)))
-    return offsets
+    from golddiff.kernels.kamb_cpu import Axis  # its compiled kernels import slowly
+
+    axis = Axis.of(length, size, boundary)
+    for first, last, start in axis.runs.tolist():
+        position, compared = start + axis.reach, torch.zeros(length, dtype=torch.bool)
+        compared[first:last] = True
+        yield int(axis.image[position] - axis.query[position]), compared
 
 
 def box_sums(squares: torch.Tensor, size: int, boundary: str) -> torch.Tensor:
