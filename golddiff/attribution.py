@@ -154,7 +154,7 @@ def attribute(
         store,
         "image" if locations == 1 else "value" if locations == store.d else "pixel",
         ranked.rows,
-        ranked.positions,
+        None if ranked.positions.min() < 0 else ranked.positions,
         ranked.scores,
         ranked.scores.sum(axis=1),
         weights.effective,
@@ -219,8 +219,8 @@ def pixel_sources(
         per_image.append(w[locations].mean(axis=0))
         values += _summed(w, part.values)
         best = best.offered(per_image[-1][None], part.rows)
-    best = best.descending() if ranked.positions is None else ranked
-    positions = np.full(weights.top, pixel) if best.positions is None else best.positions[0]
+    best = best.descending() if ranked.positions.min() < 0 else ranked
+    positions = np.where(best.positions[0] < 0, pixel, best.positions[0])
     return PixelSources(
         support.rows,
         np.concatenate(per_image),

@@ -44,9 +44,15 @@ class Denoiser(ABC):
     priors: tuple[LogWeights, ...] = ()  # set by given(): one for all queries, or one per query
     batch = 1  # required batch size if given() got one prior per query; 1 allows any batch size
     weighs_images = False  # whether the output is a weighted mean of training images
+    needs_images = False  # whether the store must hold images (C, H, W), not points
 
     def __init__(self, store: StoreOrPath) -> None:
         self.store = opened(store)
+        if self.needs_images and len(self.store.shape) != 3:
+            raise ArgumentError(
+                f"store: got data of shape {self.store.shape}, {type(self).__name__} needs images "
+                "(C, H, W)"
+            )
 
     def __repr__(self) -> str:
         """The constructor call, without arguments that have their default value."""
@@ -316,7 +322,8 @@ class Estimator(Denoiser):
         ``store`` caches the tensors created on the device.
 
         Returns:
-            (values (m, D), log weights (m,) or None, queries (b, D)) -> their partial posterior.
+            (values (m, D), log weights (m,) or None, queries (b, D)) -> their partial posterior,
+            as the three tensors of :data:`golddiff.kernels.torch_kernels.Sums`.
         """
         return None
 

@@ -38,6 +38,16 @@ class Posterior:
         total, weighted = np.zeros((b, locations), dtype), np.zeros((b, d), dtype)
         return cls(np.full_like(total, -np.inf), total, weighted)
 
+    @classmethod
+    def of_logits(cls, logits: NDArray[np.float64], values: NDArray[np.floating]) -> Posterior:
+        """One query's partial posterior, from its images' logits (L, k) and values (k, D)."""
+        highest = logits.max(axis=1)
+        # With patches, a part can have weight 0 at a location; -inf - -inf would be NaN.
+        weights = np.exp(logits - np.where(np.isneginf(highest), 0.0, highest)[:, None])
+        by_channel = values.reshape(len(values), -1, len(logits))
+        weighted = np.einsum("lk,kcl->cl", weights, by_channel).reshape(1, -1)
+        return cls(highest[None], weights.sum(axis=1)[None], weighted)
+
     def in_float64(self) -> Posterior:
         """The posterior of a loop that sums in float32, ready to be merged."""
         return Posterior(*(array.astype(np.float64) for array in vars(self).values()))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from golddiff.attribution import Attribution
-from golddiff.kernels.contributions import mean_effective
+from golddiff.kernels.contributions import Weights
 from golddiff.noise import Labels, Sigma
 from golddiff.system.numbers import F64, I64
 
@@ -56,7 +56,7 @@ class Recorder:
         counts = []
         for query, level, label in zip(queries, levels, classes, strict=True):
             estimator, support = self.denoiser.estimator_supports(query[None], level, label)[0]
-            effective = mean_effective(estimator, support, query, level)
+            effective = float(Weights(estimator, support, query, level, top=1).effective.mean())
             counts.append((self._screened(level, label), len(support), effective))
         self.sigmas.append(levels[0])
         self.counts.append(counts)

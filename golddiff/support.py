@@ -94,24 +94,18 @@ def as_image(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if len(shape) == 3 else (1, 1, *shape)
 
 
-def tile_count(shape: tuple[int, ...], side: Side) -> int:
-    """The number of tiles of an image of shape (C, H, W)."""
-    rows, columns = tile_grid(shape, pixels(side))
-    return rows * columns * (shape[0] if isinstance(side, OfChannel) else 1)
-
-
-def tile_grid(shape: tuple[int, ...], side: int) -> tuple[int, int]:
-    """The grid (rows, columns) of tiles that covers an image of shape (C, H, W)."""
-    return -(-shape[1] // side), -(-shape[2] // side)
-
-
 def tile_of_each(shape: tuple[int, ...], side: Side) -> NDArray[np.int64]:
     """The tile index of each output value, (D,), in row-major order of the tiles."""
     channel, pixel = np.divmod(np.arange(int(np.prod(shape))), shape[1] * shape[2])
     length = pixels(side)
-    rows, columns = tile_grid(shape, length)
+    rows, columns = -(-shape[1] // length), -(-shape[2] // length)
     tiles: NDArray[np.int64] = pixel // shape[2] // length * columns + pixel % shape[2] // length
     return tiles + channel * (rows * columns) if isinstance(side, OfChannel) else tiles
+
+
+def tile_count(shape: tuple[int, ...], side: Side | None) -> int:
+    """The number of tiles of an image of shape (C, H, W); 1 without tiles."""
+    return 1 if side is None else int(tile_of_each(shape, side).max()) + 1
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from golddiff.store.manifest import FileRecord
 from golddiff.store.posteriors import for_one_level, with_images
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Question, Supports, TrainingSet
-from golddiff.support import AnySupport, Support, TiledSupport, per_query
+from golddiff.support import AnySupport, TiledSupport, per_query
 from golddiff.system.arguments import as_number, check_not_negative
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.numbers import F32, I64, check_count
@@ -197,12 +199,10 @@ class ShardedStore(TrainingSet):
                 f"expected at most {byte_size(int(MAX_FETCHED_BYTES))}; use a golden subset"
             )
         estimator.ready(sigma)
-        local_estimator = with_images(estimator, _FetchedImages(self.shape, self.values(rows)))
-        for part in local_estimator.contributions(x, sigma, _renumbered(support, rows), top, pixel):
-            best = part.best
-            if best is not None:
-                best = replace(best, rows=rows[best.rows])
-            yield replace(part, rows=rows[part.rows], best=best)
+        stored = _FetchedRows(self.values(rows), rows=rows)
+        images = SimpleNamespace(shape=self.shape, d=self.d, stored=stored, values=stored.values)
+        fetched = with_images(estimator, images)
+        yield from fetched.contributions(x, sigma, support, top, pixel)
 
     def values(self, rows: I64, onto: Axes | None = None) -> F32:
         """See :class:`TrainingSet`; with ``onto``, shards send coordinates instead of pixels.
@@ -287,20 +287,17 @@ def _artifact_folder(listing: Listing, identity: str) -> Path:
     return path
 
 
-class _FetchedImages:
-    """Images (k, D) of a training set, fetched from its shards."""
+@dataclass(frozen=True)
+class _FetchedRows(Stored):
+    """Values of some images, fetched from their shards and found by their rows in the whole set."""
 
-    def __init__(self, shape: tuple[int, ...], values: F32) -> None:
-        self.shape, self.flat, self.stored = shape, values, Stored(values)
-        self.n, self.d = values.shape
+    rows: I64 = field(kw_only=True)  # (k,) ascending
+
+    @contextmanager
+    def resident(self, rows: I64) -> Iterator[tuple[Stored, I64]]:
+        """See the base class."""
+        yield self, np.searchsorted(self.rows, rows)
 
     def values(self, rows: I64) -> F32:
-        """Flattened images (k, d)."""
-        return self.stored.values(rows)
-
-
-def _renumbered(support: AnySupport, rows: I64) -> Support | TiledSupport:
-    """The support with its rows replaced by their indices in ``rows``."""
-    if isinstance(support, TiledSupport):
-        return TiledSupport(support.side, [_renumbered(tile, rows) for tile in support.tiles])  # type: ignore[misc]
-    return Support(np.searchsorted(rows, support.rows), support.log_weights)
+        """See the base class."""
+        return self.flat[np.searchsorted(self.rows, rows)]

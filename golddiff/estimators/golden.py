@@ -152,7 +152,8 @@ class GoldDiff(Denoiser):
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """Posterior means (b, D) of queries (b, D), each over its own support."""
         if isinstance(self.schedule, FittedSchedule):
-            return self.schedule.means(x, sigma, prior, self.seed)
+            results = self.schedule.results(x, sigma, prior, self.seed)
+            return np.stack([result.mean for result in results]).astype(np.float32)
         supports = self.schedule.supports(self.store, x, sigma, prior, self.seed)
         return self.base.denoise_over(x, sigma, supports)
 

@@ -17,14 +17,14 @@ from golddiff.kernels.contributions import Contribution, Ranking, outputs_at
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
-from golddiff.kernels.terms import Terms, patch_terms
-from golddiff.kernels.torch_kernels import patches
+from golddiff.kernels.terms import Terms
+from golddiff.kernels.torch_kernels import box_sums, offsets, patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import as_support
-from golddiff.support import AnySupport, Side, Support
+from golddiff.support import ABSENT, AnySupport, Side, Support
 from golddiff.system.arguments import Levels, sizes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, is_whole
@@ -62,6 +62,7 @@ class Kamb(Estimator):
     """
 
     part_size = IMAGES_PER_TASK  # small, because comparing all patches is slow
+    needs_images = True
 
     def __init__(
         self,
@@ -71,10 +72,6 @@ class Kamb(Estimator):
         memory_limit: float = DEFAULT_MEMORY_LIMIT,
     ) -> None:
         super().__init__(store, memory_limit)
-        if len(self.store.shape) != 3:
-            raise ArgumentError(
-                f"store: got data of shape {self.store.shape}, Kamb needs images (C, H, W)"
-            )
         check_boundary(boundary)
         self.patch_sizes = patch_sizes
         self.boundary: Boundary = boundary  # type: ignore[assignment]
@@ -90,7 +87,8 @@ class Kamb(Estimator):
         if self._pairs is None:
             size = min(int(self.ready(sigma)), self._side // 2 * 2 + 1)
         else:
-            size = nearest_odd(_interpolate(self._pairs, sigma))
+            levels, sizes = zip(*self._pairs, strict=True)
+            size = nearest_odd(float(np.interp(math.log(sigma), np.log(levels), sizes)))
             if isinstance(self.patch_sizes, str):
                 size = min(size, self._side // 2 * 2 + 1)
         if self.boundary == "circular":
@@ -115,9 +113,13 @@ class Kamb(Estimator):
 
     def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:
         """See the base class; one term per offset between two positions."""
+        shape, (size, boundary) = self.images.shape, self._patches(sigma)
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
-        channels, height, width = self.images.shape
-        yield from patch_terms(values, x, gain, (channels, height, width), *self._patches(sigma))
+        for q, query in enumerate(x.reshape(-1, *shape)):
+            for shifted, compared in offsets(values.reshape(-1, *shape), size, boundary):
+                sums = box_sums((query - shifted).square().sum(dim=1), size, boundary)
+                logits = torch.where(compared, -gain[q] * sums, ABSENT)
+                yield q, logits.flatten(1), shifted.flatten(1)
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """:meth:`weigh` in torch."""
@@ -220,8 +222,3 @@ def _odd(name: str, size: object) -> int:
     if not is_whole(size) or size < 1 or size % 2 == 0:
         raise ArgumentError(f"{name}: got size {size!r}, expected an odd integer of 1 or more")
     return int(size)
-
-
-def _interpolate(pairs: Levels, sigma: float) -> float:
-    levels, sizes = zip(*pairs, strict=True)
-    return float(np.interp(math.log(sigma), np.log(levels), sizes))

@@ -158,11 +158,11 @@ class NetworkLike(Denoiser):
         if saved is None:
             self.store.artifacts.save(ARTIFACT, self._tensors())
         else:
-            mixture = {field.name: saved[f"mixture.{field.name}"] for field in fields(Components)}
-            self._mixture.set_fitted(Components(**mixture))
+            self._mixture.set_fitted(_unnamed(Components, "mixture", saved))
             if self._patches is not None:
                 regions = range(len(self._patches.regions()))
-                self._patches.set_fitted([Patches.of_tensors(saved, region) for region in regions])
+                fitted = [_unnamed(Patches, f"patches.{region}", saved) for region in regions]
+                self._patches.set_fitted(fitted)
         self._fitted = True
 
     def with_seed(self, seed: int) -> NetworkLike:
@@ -188,11 +188,19 @@ class NetworkLike(Denoiser):
         )
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        tensors = {f"mixture.{name}": array for name, array in vars(self._mixture.fitted()).items()}
-        if self._patches is not None:
-            for region, patches in enumerate(self._patches.fitted()):
-                tensors |= patches.tensors(region)
+        tensors = _named("mixture", self._mixture.fitted())
+        for region, fitted in enumerate(self._patches.fitted() if self._patches else []):
+            tensors |= _named(f"patches.{region}", fitted)
         return tensors
+
+
+def _named(prefix: str, fitted: Components) -> dict[str, NDArray[Any]]:
+    return {f"{prefix}.{name}": array for name, array in vars(fitted).items()}
+
+
+def _unnamed(kind: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    """The inverse of :func:`_named`."""
+    return kind(**{field.name: arrays[f"{prefix}.{field.name}"] for field in fields(kind)})
 
 
 def square_sizes(side: int) -> list[tuple[float, int]]:

@@ -20,7 +20,6 @@ from golddiff.support import ABSENT, AnySupport, LogWeights, Prior, Support
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
 
-IMAGES_PER_CONTRIBUTION = 512
 # Images whose log posterior weight is lower are skipped: 10^7 of them change no result by 1e-6.
 NEGLIGIBLE_LOG_WEIGHT = -30.0
 # A prior rules out images whose posterior weight, relative to a heavy image, is at most exp(-60).
@@ -163,7 +162,7 @@ class Optimal(Estimator):
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), with a single location; see the base class."""
         images = self.images
-        for part in as_support(support).split(IMAGES_PER_CONTRIBUTION):
+        for part in as_support(support).split(self.part_size):
             with images.stored.resident(part.rows) as (loaded, rows):
                 distances = exact_distances(loaded, rows, x)
             logits = distances * -precision(sigma) + part.log_importance()

@@ -10,12 +10,10 @@ this way, with small patches and one prior for all positions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.mixture import Components, cluster, denoised, fit
@@ -34,28 +32,12 @@ REGIONS = 3  # along each axis
 
 
 @dataclass(frozen=True)
-class Patches:
-    """The fitted prior of one region's patches."""
+class Patches(Components):
+    """The fitted prior of one region's patches, with a mixture of their leading coordinates."""
 
     mean: F64  # (d,) mean of the patches, d = C * side^2
-    eigenvalues: F64  # (d,) eigenvalues of their covariance, descending, >= 0
-    eigenvectors: F32  # (d, d) eigenvectors in columns
-    components: Components  # mixture of their leading coordinates
-
-    def tensors(self, region: int) -> dict[str, NDArray[Any]]:
-        """The prior as named arrays for a file; names begin with "patches." and the region."""
-        arrays: dict[str, NDArray[Any]] = dict(vars(self.components))
-        arrays |= {"mean": self.mean, "values": self.eigenvalues, "vectors": self.eigenvectors}
-        return {f"patches.{region}.{name}": array for name, array in arrays.items()}
-
-    @classmethod
-    def of_tensors(cls, tensors: dict[str, NDArray[Any]], region: int) -> Patches:
-        """The inverse of :meth:`tensors`; other names are ignored."""
-        mean, values, vectors = (
-            tensors[f"patches.{region}.{name}"] for name in ("mean", "values", "vectors")
-        )
-        fitted = {f.name: tensors[f"patches.{region}.{f.name}"] for f in fields(Components)}
-        return cls(mean, values, vectors, Components(**fitted))
+    values: F64  # (d,) eigenvalues of their covariance, descending, >= 0
+    vectors: F32  # (d, d) its eigenvectors in columns
 
 
 class PatchMixture(Denoiser):
@@ -82,6 +64,8 @@ class PatchMixture(Denoiser):
         ArgumentError: the store holds points, or an argument is out of range.
     """
 
+    needs_images = True
+
     def __init__(
         self,
         store: StoreOrPath,
@@ -92,8 +76,6 @@ class PatchMixture(Denoiser):
         seed: int = 0,
     ) -> None:
         super().__init__(store)
-        if len(self.store.shape) != 3:
-            raise ArgumentError(f"store: holds points of shape {self.store.shape}, expected images")
         smaller = min(self.store.shape[1:])
         side = max(1, min(MAX_DEFAULT_SIDE, smaller // 2)) if side is None else side
         side = check_count("side", side)
@@ -146,9 +128,9 @@ class PatchMixture(Denoiser):
     @staticmethod
     def _clean(fitted: Patches, patches: F32, sigma: float) -> F32:
         """Posterior means of patches (n, d)."""
-        shrinkage = fitted.eigenvalues / (fitted.eigenvalues + sigma**2)
-        vectors = fitted.eigenvectors.astype(np.float64)
-        return denoised(patches, sigma, fitted.mean, vectors, shrinkage, fitted.components)
+        shrinkage = fitted.values / (fitted.values + sigma**2)
+        vectors = fitted.vectors.astype(np.float64)
+        return denoised(patches, sigma, fitted.mean, vectors, shrinkage, fitted)
 
     def _fit(self, drawn: F32) -> Patches:
         """The prior of one region's patches (n, d)."""
@@ -164,9 +146,11 @@ class PatchMixture(Denoiser):
         clusters = min(self.components, max(1, len(z) // PATCHES_PER_COMPONENT))
         members = cluster(z[:, :CLUSTERING_RANK], clusters, self.seed)
         return Patches(
-            mean, np.ascontiguousarray(eigenvalues), np.ascontiguousarray(eigenvectors, np.float32),
-            fit(z, members, self.shrinkage),
-        )  # fmt: skip
+            **vars(fit(z, members, self.shrinkage)),
+            mean=mean,
+            values=np.ascontiguousarray(eigenvalues),
+            vectors=np.ascontiguousarray(eigenvectors, np.float32),
+        )
 
     def _random_patches(self, generator: np.random.Generator) -> Iterator[F32]:
         """Random patches (n, d) of each region in turn, one per image."""

@@ -17,15 +17,15 @@ from golddiff.estimators.pca_float64 import recomputed
 from golddiff.estimators.saved_masks import tree_of
 from golddiff.estimators.seamless import Seamless
 from golddiff.estimators.shared import SIDES, Summands, UnitMasks
-from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
-from golddiff.kernels.gather import BLOCK
+from golddiff.kernels.lanes import BLOCK
 from golddiff.kernels.mask_tiles import mean_mask, tile_trees
 from golddiff.kernels.mask_tree import MaskTree, dense_mask
-from golddiff.kernels.pca_cpu import masked_posterior
+from golddiff.kernels.pca_cpu import add_resident, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import masked_logits, output_masks
-from golddiff.kernels.terms import Terms, pixel_terms
+from golddiff.kernels.stored import Stored
+from golddiff.kernels.terms import Terms
 from golddiff.kernels.torch_kernels import masked
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -47,7 +47,7 @@ from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, I64, check_count
-from golddiff.system.parallel import map_ordered, results_held
+from golddiff.system.parallel import for_each, map_ordered, results_held
 
 TILE_ROWS_SHARE = 1 / 4  # share of the memory limit for image rows that all tiles read together
 BYTES_PER_VALUE = 100  # working memory per output value of one batch's posterior
@@ -179,8 +179,9 @@ class PCA(Estimator):
         """See the base class."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
         summands = torch.from_numpy(self.summands(values.numpy()))
-        masks: Masks | UnitMasks = self.ready(sigma)
-        yield from pixel_terms(values, x, gain, masks.mask_product(), summands)
+        mask_product = self.ready(sigma).mask_product()
+        for q, query in enumerate(x):
+            yield q, -gain[q] * mask_product((values - query).square()), summands
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
         """:meth:`weigh` in torch; None (not implemented) if values share a softmax."""
@@ -227,9 +228,19 @@ class PCA(Estimator):
 
     def tiled_posterior(self, x: F32, sigma: float, support: TiledSupport) -> Posterior:
         """The partial posterior of queries (b, D); each tile's outputs use the tile's images."""
-        masks, sums = self.ready(sigma), Posterior.empty(len(x), x.shape[1], x.shape[1], np.float32)
-        trees, memory = masks.tiles(support.side), self.memory_limit * TILE_ROWS_SHARE
-        add_tiles(support, self.images, x, sigma, trees, memory, sums)
+        trees = self.ready(sigma).tiles(support.side)
+        sums = Posterior.empty(len(x), x.shape[1], x.shape[1], np.float32)
+        # Tiles choose many images in common, and reading a row from the store's file takes longer
+        # than weighing one tile of it, so each row is read once for all tiles.
+        size = max(1, int(self.memory_limit * TILE_ROWS_SHARE // self.images.flat.strides[0]))
+        for part in Support(support.rows).split(size):
+            with self.images.stored.resident(part.rows) as (loaded, local_rows):
+                parts = [_loaded_subset(tile, part.rows, local_rows) for tile in support.tiles]
+
+                def add(t: int, loaded: Stored = loaded, parts: list[Support] = parts) -> None:
+                    add_resident(loaded, parts[t], x, sigma, trees[t], sums)
+
+                for_each(add, range(len(trees)))
         return sums.in_float64()
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
@@ -280,6 +291,13 @@ class PCA(Estimator):
             return masks + part * torch.get_num_threads(), self.sums * (36 * results_held() + 100)
         block = BLOCK * d * (4 + self.images.flat.itemsize)
         return block * torch.get_num_threads(), d * (36 * results_held() + 100)
+
+
+def _loaded_subset(tile: Support, chunk: I64, local_rows: I64) -> Support:
+    """The tile's images among a chunk of rows (k,), as rows of the loaded array."""
+    first, last = np.searchsorted(tile.rows, [chunk[0], chunk[-1] + 1])
+    subset = tile.at(slice(first, last))
+    return Support(local_rows[np.searchsorted(chunk, subset.rows)], subset.log_weights)
 
 
 def _normalised(batch: Support) -> Support:

@@ -62,11 +62,7 @@ class _SomeOutputs:
         """The partial posterior of one query (1, D) over a part."""
         logits = masked_logits(self.images.stored, part.rows, x[0], sigma, self._tree)
         logits += part.log_importance()
-        top = logits.max(axis=1)
-        weights = np.exp(logits - top[:, None])
         with self.images.stored.resident(part.rows) as (loaded, rows):
             stored = loaded.flat[rows[:, None], self._outputs].astype(np.float32)
             values = loaded.scaled(stored).astype(np.float64)
-        return Posterior(
-            top[None], weights.sum(axis=1)[None], np.einsum("lk,kl->l", weights, values)[None]
-        )
+        return Posterior.of_logits(logits, values)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.estimators.masks import TIE, precision_of
-from golddiff.kernels.contributions import Contribution, log_sum_exp, values_at
-from golddiff.kernels.gather import BLOCK
+from golddiff.kernels.contributions import Contribution, mixed, values_at
+from golddiff.kernels.lanes import BLOCK
 from golddiff.kernels.patch_sets import PatchSet, patch_means
 from golddiff.kernels.torch_kernels import patch_sets
 from golddiff.noise import edm_sigmas, precision
@@ -54,14 +54,7 @@ class PatchComposite(Estimator):
     """
 
     part_size = IMAGES_PER_TASK
-
-    def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
-        super().__init__(store, memory_limit)
-        if len(self.store.shape) != 3:
-            name = type(self).__name__
-            raise ArgumentError(
-                f"store: got data of shape {self.store.shape}, {name} needs images (C, H, W)"
-            )
+    needs_images = True
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a part; each patch is a location."""
@@ -86,8 +79,7 @@ class PatchComposite(Estimator):
     ) -> Iterator[Contribution]:
         """The terms of one query (D,); each pixel is a location. See the base class.
 
-        An image's weight at a pixel is its mean weight in the patches that contain the pixel. A
-        first pass computes each patch's sum of weights.
+        An image's weight at a pixel is its mean weight in the patches that contain the pixel.
         """
         patches: PatchSet = self.ready(sigma)
         masks = patches.masks if pixel is None else patches.masks[patches.masks[:, pixel]]
@@ -97,15 +89,11 @@ class PatchComposite(Estimator):
         def logits(part: Support) -> F64:
             values = self.images.values(part.rows).astype(np.float64)
             squares = np.square(values - x).reshape(len(values), -1, masks.shape[1]).sum(axis=1)
-            logits_of_patches: F64 = -precision(sigma) * (squares @ masks.T.astype(np.float64))
-            return logits_of_patches + part.log_importance()[:, None]
+            logits_of_patches: F64 = -precision(sigma) * (masks.astype(np.float64) @ squares.T)
+            return logits_of_patches + part.log_importance()
 
         parts = as_support(support).split(IMAGES_PER_CONTRIBUTION)
-        total = reduce(np.logaddexp, (log_sum_exp(logits(part).T) for part in parts))
-        for part in parts:
-            weights = np.exp(logits(part) - total) @ shares
-            with np.errstate(divide="ignore"):
-                log_weights = np.log(weights.T)
+        for part, log_weights in mixed(parts, logits, shares):
             yield Contribution(part.rows, log_weights, values_at(self.images, part.rows, pixel))
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:

@@ -105,12 +105,8 @@ class Restoring(Estimator):
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a part."""
         terms = [next(self.contributions(query, sigma, part)) for query in x]
-        logits, values = np.stack([term.logits for term in terms]), terms[0].values
-        highest = logits.max(axis=2)
-        weights = np.exp(logits - highest[..., None])  # (b, L, k)
-        by_channel = values.reshape(len(values), -1, logits.shape[1])
-        weighted = np.einsum("blk,kcl->bcl", weights, by_channel).reshape(len(x), -1)
-        return Posterior(highest, weights.sum(axis=2), weighted)
+        posteriors = [Posterior.of_logits(term.logits, term.values) for term in terms]
+        return Posterior.of_queries(posteriors, range(len(x)))
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None

@@ -20,7 +20,7 @@ from golddiff.kernels.mask_tree import (
     Additions,
     MaskTree,
     additions,
-    check,
+    is_valid,
     tree_from_additions,
 )
 from golddiff.store.images import ImageStore
@@ -60,11 +60,7 @@ def load(store: ImageStore, sigma: float, threshold: float) -> Additions | None:
     if counts.dtype != np.int32 or inputs.dtype != _input_type(store):
         return None
     nodes = Additions(counts.astype(np.int64), inputs.astype(np.int32))
-    try:
-        check(nodes, store.shape)
-    except (ValueError, TypeError):
-        return None
-    return nodes
+    return nodes if is_valid(nodes, store.shape) else None
 
 
 def counts_of(

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import partial
 
 import numpy as np
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT
-from golddiff.estimators.optimal import IMAGES_PER_CONTRIBUTION, Optimal
-from golddiff.kernels.contributions import Contribution, values_at
-from golddiff.kernels.rows import weights_of
-from golddiff.noise import precision, seed_of_sigma
-from golddiff.posterior import Posterior
+from golddiff.estimators.optimal import Optimal
+from golddiff.kernels.contributions import Contribution, mixed, values_at
+from golddiff.noise import seed_of_sigma
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import as_support
 from golddiff.support import ABSENT, AnySupport, Prior, per_query
@@ -104,15 +102,8 @@ class SCFDM(Optimal):
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), with logs of mean weights as logits; see the base class."""
-        images, copies = self.images, self.noisy(x[None], sigma)
-        parts = as_support(support).split(IMAGES_PER_CONTRIBUTION)
-        total = reduce(Posterior.merge, (self.weigh(copies, sigma, part) for part in parts))
-        for part in parts:
-            with images.stored.resident(part.rows) as (loaded, rows):
-                highest, weights = weights_of(
-                    loaded, rows, part.log_importance(), copies, precision(sigma)
-                )
-            shares = np.exp(highest[:, None] - total.log_max) / total.total
-            with np.errstate(divide="ignore"):
-                logits = np.log((weights * shares).mean(axis=0)).clip(min=ABSENT)
-            yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))
+        copies, shares = self.noisy(x[None], sigma), np.full((self.copies, 1), 1 / self.copies)
+        parts = as_support(support).split(self.part_size)
+        for part, logits in mixed(parts, partial(self.logits, copies, sigma), shares):
+            values = values_at(self.images, part.rows, pixel)
+            yield Contribution(part.rows, logits.clip(min=ABSENT), values)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.gather import BLOCK, gather, positions_in, runs
-from golddiff.kernels.lanes import LANES, empty_numbers, load, spread, store
+from golddiff.kernels.gather import gather, positions_in, runs
+from golddiff.kernels.lanes import BLOCK, empty_numbers, load_block, spread_block, store
 from golddiff.kernels.stored import Stored
 from golddiff.support import OfChannel, as_image, tile_of_each
 from golddiff.system.numbers import F32, I64
@@ -54,48 +54,27 @@ class BlockWeights:
 
 
 @njit(nogil=True, cache=True)
-def _squares(stored, x, inputs, values, ends, scales, offset, squares):  # type: ignore[no-untyped-def]
-    for block in range(len(ends) - 1):
-        a = b = c = e = spread(np.float32(0.0))
-        for k in range(ends[block], ends[block + 1]):
-            at, o = inputs[k] * BLOCK, spread(offset - x[values[k]])
-            p = load(stored, at) * scales + o
-            q = load(stored, at + LANES) * scales + o
-            r = load(stored, at + 2 * LANES) * scales + o
-            s = load(stored, at + 3 * LANES) * scales + o
-            a, b, c, e = a + p * p, b + q * q, c + r * r, e + s * s
-        at = block * BLOCK
-        store(squares, at, a)
-        store(squares, at + LANES, b)
-        store(squares, at + 2 * LANES, c)
-        store(squares, at + 3 * LANES, e)
-
-
-@njit(nogil=True, cache=True)
 def _block_distances(  # type: ignore[no-untyped-def]
     flat, rows, x, scale, offset, columns, inputs, values, ends, used, tiles, weights, out, begin
 ):  # fmt: skip
     stored = np.zeros(len(columns) * BLOCK, flat.dtype)
-    squares = empty_numbers(len(ends) * BLOCK)
-    scales = spread(scale)
+    squares, zero = empty_numbers(len(ends) * BLOCK), spread_block(np.float32(0.0))
     n, flat_out = out.shape[2], out.ravel()
     for first in range(0, len(rows), BLOCK):
         gather(flat, rows, first, columns, stored)
         for query in range(len(out)):
-            _squares(stored, x[query], inputs, values, ends, scales, offset, squares)
+            for block in range(len(ends) - 1):
+                total = zero
+                for k in range(ends[block], ends[block + 1]):
+                    value = load_block(stored, inputs[k] * BLOCK)
+                    difference = value * scale + (offset - x[query, values[k]])
+                    total = total + difference * difference
+                store(squares, block * BLOCK, total)
             for tile in range(len(tiles) - 1):
-                a = b = c = e = spread(np.float32(0.0))
+                total = zero
                 for k in range(tiles[tile], tiles[tile + 1]):
-                    at, weight = used[k] * BLOCK, spread(weights[k])
-                    a = a + weight * load(squares, at)
-                    b = b + weight * load(squares, at + LANES)
-                    c = c + weight * load(squares, at + 2 * LANES)
-                    e = e + weight * load(squares, at + 3 * LANES)
-                at = (query * out.shape[1] + tile) * n + begin + first
-                store(flat_out, at, a)
-                store(flat_out, at + LANES, b)
-                store(flat_out, at + 2 * LANES, c)
-                store(flat_out, at + 3 * LANES, e)
+                    total = total + load_block(squares, used[k] * BLOCK) * weights[k]
+                store(flat_out, (query * out.shape[1] + tile) * n + begin + first, total)
 
 
 def block_distances(

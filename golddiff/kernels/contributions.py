@@ -7,16 +7,16 @@ float64, a few images at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport
+from golddiff.support import AnySupport, Support
 from golddiff.system.numbers import F32, F64, I64
 
 # Share of an estimator's memory limit for caching terms between the two passes; beyond it, the
@@ -30,46 +30,33 @@ class Ranking:
 
     scores: F64  # (L, top) float64; -inf in unused entries
     rows: I64  # (L, top) rows of the scored training images
-    # (L, top) pixel of that image (y * W + x); None if scores are of whole images
-    positions: I64 | None = None
+    positions: I64  # (L, top) pixel of that image (y * W + x); -1 if scores are of whole images
 
     @classmethod
     def empty(cls, locations: int, top: int) -> Ranking:
         """A ranking without scores."""
-        return cls(np.full((locations, top), -np.inf), np.full((locations, top), -1))
+        none = np.full((locations, top), -1)
+        return cls(np.full((locations, top), -np.inf), none, none)
 
     def offered(self, scores: F64, rows: I64) -> Ranking:
-        """The ranking updated with images (k,) of scores (L, k)."""
+        """The ranking updated with whole images (k,) of scores (L, k)."""
         if np.all(scores.max(axis=1) <= self.scores.min(axis=1)):
             return self
-        return self.merge(Ranking(scores, np.broadcast_to(rows, scores.shape)))
+        of_images = (np.broadcast_to(numbers, scores.shape) for numbers in (rows, np.int64(-1)))
+        return self.merge(Ranking(scores, *of_images))
 
     def merge(self, other: Ranking) -> Ranking:
         """The highest scores of both rankings."""
-        top = self.scores.shape[1]
-        scores = np.concatenate([self.scores, other.scores], axis=1)
-        kept = np.argpartition(-scores, top - 1, axis=1)[:, :top]
-        rows = np.concatenate([self.rows, other.rows], axis=1)
-        positions = None
-        if other.positions is not None:
-            own = np.full_like(self.rows, -1) if self.positions is None else self.positions
-            positions = np.take_along_axis(
-                np.concatenate([own, other.positions], axis=1), kept, axis=1
-            )
-        return Ranking(
-            np.take_along_axis(scores, kept, axis=1),
-            np.take_along_axis(rows, kept, axis=1),
-            positions,
-        )
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        both, top = Ranking(*(np.concatenate(p, axis=1) for p in pairs)), self.scores.shape[1]
+        return both._at(np.argpartition(-both.scores, top - 1, axis=1)[:, :top])
 
     def descending(self) -> Ranking:
         """Sorted by descending score; ties go to the lower row."""
-        order = np.lexsort((self.rows, -self.scores), axis=1)
-        return Ranking(
-            np.take_along_axis(self.scores, order, axis=1),
-            np.take_along_axis(self.rows, order, axis=1),
-            None if self.positions is None else np.take_along_axis(self.positions, order, axis=1),
-        )
+        return self._at(np.lexsort((self.rows, -self.scores), axis=1))
+
+    def _at(self, order: I64) -> Ranking:
+        return Ranking(*(np.take_along_axis(a, order, axis=1) for a in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -101,6 +88,23 @@ def log_sum_exp(logits: F64) -> F64:
     highest = logits.max(axis=-1)
     total: F64 = highest + np.log(np.exp(logits - highest[..., None]).sum(axis=-1))
     return total
+
+
+def mixed(
+    parts: Sequence[Support], logits_of: Callable[[Support], F64], shares: F64
+) -> Iterator[tuple[Support, F64]]:
+    """Each part with the logs of its images' mean weights (L, k) in several posteriors.
+
+    Args:
+        parts: the images, in parts.
+        logits_of: maps a part to its images' logits (M, k) in M posteriors.
+        shares: (M, L) share of each posterior in the mean at each location.
+    """
+    total = reduce(np.logaddexp, (log_sum_exp(logits_of(part)) for part in parts))
+    for part in parts:
+        weights = shares.T @ np.exp(logits_of(part) - total[:, None])
+        with np.errstate(divide="ignore"):
+            yield part, np.log(weights)
 
 
 def values_at(store: Any, rows: I64, pixel: int | None) -> F32:
@@ -198,13 +202,4 @@ def _sums(logits: F64) -> Posterior:
 
     Its mean is E[l], so that the entropy of the weights is log sum exp(l) - E[l].
     """
-    highest = logits.max(axis=1)
-    # With patches, a part can have weight 0 at a location; -inf - -inf would be NaN.
-    e = np.exp(logits - np.where(np.isneginf(highest), 0.0, highest)[:, None])
-    weighted = (e * np.where(e > 0, logits, 0.0)).sum(axis=1)
-    return Posterior(highest[None], e.sum(axis=1)[None], weighted[None])
-
-
-def mean_effective(estimator: Any, support: AnySupport, x: F32, sigma: float) -> float:
-    """The effective number of images of one query (D,), averaged over locations."""
-    return float(Weights(estimator, support, x, sigma, top=1).effective.mean())
+    return Posterior.of_logits(logits, np.where(np.isneginf(logits), 0.0, logits).T)

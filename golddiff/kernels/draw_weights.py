@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.lanes import LANES, any_above, exp, load, spread, store, sum_of
+from golddiff.kernels.lanes import LANES, any_above, exp, load, store, sum_of
 
 # exp(-40) = 4e-18: groups of lanes entirely below are skipped, which are most at low noise.
 LOG_CUTOFF = np.float32(-40)
@@ -26,10 +26,9 @@ def weight_sums(distances, best, gain):  # type: ignore[no-untyped-def]
     """
     exact, squares, tempered = 0.0, 0.0, 0.0
     half = np.float32(-gain / 2)
-    halves, least = spread(half), spread(best)
     whole = len(distances) // LANES * LANES
     for i in range(0, whole, LANES):
-        power = (load(distances, i) - least) * halves
+        power = (load(distances, i) - best) * half
         if not any_above(power, LOG_CUTOFF):
             continue
         t = exp(power)
@@ -49,15 +48,13 @@ def weight_sums(distances, best, gain):  # type: ignore[no-untyped-def]
 def add_weights(distances, best, gain, a, b, out):  # type: ignore[no-untyped-def]
     """Add a t^2 + b t to ``out`` (n,) float32; other arguments as in :func:`weight_sums`."""
     half = np.float32(-gain / 2)
-    halves, least = spread(half), spread(best)
-    exact, tempered = spread(a), spread(b)
     whole = len(distances) // LANES * LANES
     for i in range(0, whole, LANES):
-        power = (load(distances, i) - least) * halves
+        power = (load(distances, i) - best) * half
         if not any_above(power, LOG_CUTOFF):
             continue
         t = exp(power)
-        store(out, i, load(out, i) + (exact * t + tempered) * t)
+        store(out, i, load(out, i) + (t * a + b) * t)
     for i in range(whole, len(distances)):
         u = np.exp((distances[i] - best) * half)
         out[i] += (a * u + b) * u

@@ -14,10 +14,9 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from golddiff.kernels.lanes import LANES
+from golddiff.kernels.lanes import BLOCK, LANES
 from golddiff.system.numbers import I64
 
-BLOCK = 4 * LANES  # images per block: four independent vectors of sums
 ABSENT = np.float32(-1e37)  # log weight of an empty slot in the last block
 # exp(-40) = 4e-18: images this many nats below the best are lost in float32 rounding.
 NEGLIGIBLE = np.float32(40.0)

@@ -27,6 +27,7 @@ from golddiff.kernels.lanes import (
     load,
     spread,
     store,
+    sum_of,
 )
 from golddiff.kernels.roots import roots
 from golddiff.kernels.stored import Stored
@@ -208,12 +209,12 @@ def _differences(  # type: ignore[no-untyped-def]
         u += query_row
         v = (h_image[h_at + j] + image_row) * LANES
         value = load(y, v)
-        total = (spread(root[u]) - value) * (spread(other[u]) - value)
+        total = (value - root[u]) * (value - other[u])
         for _ in range(1, channels):
             u += positions
             v += plane
             value = load(y, v)
-            total = total + (spread(root[u]) - value) * (spread(other[u]) - value)
+            total = total + (value - root[u]) * (value - other[u])
         store(line, j * LANES, total)
 
 
@@ -233,22 +234,21 @@ def _accumulate(  # type: ignore[no-untyped-def]
     stride = (1 + channels) * LANES
     plane = positions * LANES
     bias = load(prior, 0)
-    minus = spread(-gain)
     for j in range(span):
         u = first + j
-        logit = bias + minus * load(distances, (at + j) * LANES)
+        logit = bias - load(distances, (at + j) * LANES) * gain
         best = log_max[u]
         if not any_above(logit, best - CUTOFF):
             continue
         s = u * stride
         if any_above(logit, best):
             higher = largest(logit)
-            shrink = exp(spread(best - higher))
+            shrink = np.exp(best - higher)
             for c in range(s, s + stride, LANES):
-                store(sums, c, shrink * load(sums, c))
+                store(sums, c, load(sums, c) * shrink)
             log_max[u] = higher
             best = higher
-        weight = exp(logit - spread(best))
+        weight = exp(logit - best)
         store(sums, s, load(sums, s) + weight)
         v = (image_row + h_image[h_at + j]) * LANES
         for c in range(s + LANES, s + stride, LANES):
@@ -265,16 +265,8 @@ def _fold(  # type: ignore[no-untyped-def]
         shrink = np.exp(np.float64(folded_at[u]) - np.float64(log_max[u]))
         folded_at[u] = log_max[u]
         s = u * (1 + channels) * LANES
-        total[u] = total[u] * shrink + _sum_of_lanes(sums, s)
+        total[u] = total[u] * shrink + np.float64(sum_of(load(sums, s)))
         for c in range(channels):
             s += LANES
             d = c * positions + u
-            weighted[d] = weighted[d] * shrink + _sum_of_lanes(sums, s)
-
-
-@njit(nogil=True, cache=True)
-def _sum_of_lanes(sums, at):  # type: ignore[no-untyped-def]
-    total = np.float64(0.0)
-    for k in range(at, at + LANES):
-        total += np.float64(sums[k])
-    return total
+            weighted[d] = weighted[d] * shrink + np.float64(sum_of(load(sums, s)))

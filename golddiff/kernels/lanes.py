@@ -1,11 +1,13 @@
-"""A SIMD vector type, ``Lanes``: LANES float32 numbers as one value in compiled functions.
+"""A SIMD vector type, ``Lanes``: 16 or 64 float32 numbers as one value in compiled functions.
 
 Numba vectorises long plain loops. It fails where a branch follows every few numbers, because it
 must assume that each store may change any array. A ``Lanes`` value lives in registers: the compiler
-maps it to one on AVX-512, two on AVX2, four on ARM.
+maps 16 numbers to one on AVX-512, two on AVX2, four on ARM. A block of 64 numbers has four
+independent vectors, which hide each other's latency.
 
-Inside a compiled function: ``load(array, i)``, ``store(array, i, lanes)``, ``spread(number)``,
-``+ - *`` between lanes, ``largest(lanes)``, ``larger(lanes, lanes)``, ``any_above(lanes, number)``,
+Inside a compiled function: ``load(array, i)`` and ``spread(number)`` give LANES numbers, and
+``load_block`` and ``spread_block`` BLOCK numbers. Both have ``store(array, i, lanes)``, ``+ - *``
+with lanes or a number, ``largest(lanes)``, ``larger(lanes, lanes)``, ``any_above(lanes, number)``,
 ``sum_of(lanes)`` and ``exp(lanes)``.
 """
 
@@ -13,6 +15,8 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,53 +29,79 @@ from numba.extending import intrinsic, models, overload, register_model
 from golddiff.system.numbers import F32
 
 LANES = 16
+BLOCK = 4 * LANES
 LINE = 64  # bytes of a cache line
-
-_VECTOR = ir.VectorType(ir.FloatType(), LANES)
-_OCTETS = ir.VectorType(ir.IntType(8), LANES)
-_INTEGERS = ir.VectorType(ir.IntType(32), LANES)
 
 
 class _LanesType(types.Type):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__(name=f"Lanes({LANES})")
+    def __init__(self, count: int) -> None:
+        super().__init__(name=f"Lanes({count})")
+        self.count = count
+
+    def of(self, element: Any) -> ir.VectorType:
+        """The LLVM type of as many numbers of another type."""
+        return ir.VectorType(element, self.count)
 
 
-_LANES = _LanesType()
+_LANES, _BLOCK = _LanesType(LANES), _LanesType(BLOCK)
 
 
 @register_model(_LanesType)
 class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _VECTOR)
+        super().__init__(manager, kind, kind.of(ir.FloatType()))
 
 
-def _address(
-    context: Any, builder: Any, kind: Any, array: Any, i: Any, lanes: Any = _VECTOR
-) -> Any:
+def _address(context: Any, builder: Any, kind: Any, args: Any, vector: Any) -> Any:
+    array, i, *_ = args
     if kind.layout != "C":  # addresses are computed without strides
         raise TypingError("lanes are read from and written to contiguous arrays alone")
     data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [i]), lanes.as_pointer())
+    return builder.bitcast(builder.gep(data, [i]), vector.as_pointer())
 
 
-def _spread(builder: Any, number: Any) -> Any:
-    first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.IntType(32)(0))
-    return builder.shuffle_vector(first, first, ir.Constant(_INTEGERS, [0] * LANES))
+def _as_lanes(builder: Any, value: Any, lanes: _LanesType) -> Any:
+    """The value itself if it is lanes, or lanes that all hold the number."""
+    if isinstance(value.type, ir.VectorType):
+        return value
+    undefined = ir.Constant(lanes.of(ir.FloatType()), ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.IntType(32)(0))
+    zeros = ir.Constant(lanes.of(ir.IntType(32)), [0] * lanes.count)
+    return builder.shuffle_vector(first, first, zeros)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def load(typingctx: Any, array: Any, i: Any) -> Any:
-    """Load LANES numbers of a contiguous float32 or uint8 array from index i (unchecked)."""
+def _load_of(lanes: _LanesType) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def load(typingctx: Any, array: Any, i: Any) -> Any:
+        """Load numbers of a contiguous float32 or uint8 array from index i (unchecked)."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = signature.args[0]
-        if kind.dtype != types.uint8:
-            return builder.load(_address(context, builder, kind, *args), align=4)
-        stored = builder.load(_address(context, builder, kind, args[0], args[1], _OCTETS), align=1)
-        return builder.uitofp(stored, _VECTOR)
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind, numbers = signature.args[0], lanes.of(ir.FloatType())
+            if kind.dtype != types.uint8:
+                return builder.load(_address(context, builder, kind, args, numbers), align=4)
+            octets = _address(context, builder, kind, args, lanes.of(ir.IntType(8)))
+            return builder.uitofp(builder.load(octets, align=1), numbers)
 
-    return _LANES(array, types.intp), generate
+        return lanes(array, types.intp), generate
+
+    return load
+
+
+def _spread_of(lanes: _LanesType) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def spread(typingctx: Any, number: Any) -> Any:
+        """The same float32 number in every lane."""
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return _as_lanes(builder, args[0], lanes)
+
+        return lanes(types.float32), generate
+
+    return spread
+
+
+load, load_block = _load_of(_LANES), _load_of(_BLOCK)
+spread, spread_block = _spread_of(_LANES), _spread_of(_BLOCK)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -79,37 +109,29 @@ def store(typingctx: Any, array: Any, i: Any, lanes: Any) -> Any:
     """Write lanes to a contiguous float32 array from index i (unchecked)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _address(context, builder, signature.args[0], *args[:2]), align=4)
+        address = _address(context, builder, signature.args[0], args, args[2].type)
+        builder.store(args[2], address, align=4)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, _LANES), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def spread(typingctx: Any, number: Any) -> Any:
-    """The same float32 number in every lane."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _spread(builder, args[0])
-
-    return _LANES(types.float32), generate
+    return types.void(array, types.intp, lanes), generate
 
 
 def _define_arithmetic(symbol: Any, instruction: str) -> None:
     @intrinsic  # type: ignore[untyped-decorator]
     def lanewise(typingctx: Any, a: Any, b: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            second = _as_lanes(builder, args[1], a)
             # "contract" permits fused multiply-add, but no reordering.
-            return getattr(builder, instruction)(*args, flags=("contract",))
+            return getattr(builder, instruction)(args[0], second, flags=("contract",))
 
-        return _LANES(_LANES, _LANES), generate
+        return a(a, b), generate
 
     @overload(symbol)  # type: ignore[untyped-decorator]
     def operation(a: Any, b: Any) -> Any:
         def compute(a: Any, b: Any) -> Any:
             return lanewise(a, b)
 
-        return compute if a is _LANES and b is _LANES else None
+        return compute if isinstance(a, _LanesType) and b in (a, types.float32) else None
 
 
 _define_arithmetic(operator.add, "fadd")
@@ -117,75 +139,84 @@ _define_arithmetic(operator.sub, "fsub")
 _define_arithmetic(operator.mul, "fmul")
 
 
+def _folded(builder: Any, lanes: Any, combine: Callable[[Any, Any], Any], count: int) -> Any:
+    """Combine the upper with the lower half until ``count`` numbers are left."""
+    while lanes.type.count > count:
+        half = lanes.type.count // 2
+        positions = ir.VectorType(ir.IntType(32), half)
+        low, high = (
+            builder.shuffle_vector(lanes, lanes, ir.Constant(positions, list(range(k, k + half))))
+            for k in (0, half)
+        )
+        lanes = combine(low, high)
+    return lanes
+
+
+def _larger(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def any_above(typingctx: Any, lanes: Any, number: Any) -> Any:
     """Whether any lane is above the number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        above = builder.fcmp_ordered(">", args[0], _spread(builder, args[1]))
+        highest = _folded(builder, args[0], partial(_larger, builder), LANES)
+        above = builder.fcmp_ordered(">", highest, _as_lanes(builder, args[1], _LANES))
         bits = builder.bitcast(above, ir.IntType(LANES))
         return builder.icmp_unsigned("!=", bits, ir.IntType(LANES)(0))
 
-    return types.boolean(_LANES, types.float32), generate
+    return types.boolean(lanes, types.float32), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def larger(typingctx: Any, a: Any, b: Any) -> Any:
-    """The elementwise maximum."""
+    """The elementwise maximum of lanes and lanes, or a number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", *args), *args)
+        return _larger(builder, args[0], _as_lanes(builder, args[1], a))
 
-    return _LANES(_LANES, _LANES), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def largest(typingctx: Any, lanes: Any) -> Any:
-    """The largest of the lanes."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        best = args[0]
-        for half in (8, 4, 2, 1):
-            rotation = ir.Constant(_INTEGERS, [(k + half) % LANES for k in range(LANES)])
-            rotated = builder.shuffle_vector(best, best, rotation)
-            best = builder.select(builder.fcmp_ordered(">", best, rotated), best, rotated)
-        return builder.extract_element(best, ir.IntType(32)(0))
-
-    return types.float32(_LANES), generate
+    return a(a, b), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def sum_of(typingctx: Any, lanes: Any) -> Any:
-    """The sum of the lanes."""
+def _reduction_by(combine: Callable[[Any, Any, Any], Any]) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def reduced(typingctx: Any, lanes: Any) -> Any:
+        """One number, from all lanes."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        total = args[0]
-        for half in (8, 4, 2, 1):
-            rotation = ir.Constant(_INTEGERS, [(k + half) % LANES for k in range(LANES)])
-            total = builder.fadd(total, builder.shuffle_vector(total, total, rotation))
-        return builder.extract_element(total, ir.IntType(32)(0))
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            one = _folded(builder, args[0], partial(combine, builder), 1)
+            return builder.extract_element(one, ir.IntType(32)(0))
 
-    return types.float32(_LANES), generate
+        return types.float32(lanes), generate
+
+    return reduced
+
+
+largest = _reduction_by(_larger)
+sum_of = _reduction_by(lambda builder, a, b: builder.fadd(a, b))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _rounded(typingctx: Any, lanes: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        name, kind = f"llvm.rint.v{LANES}f32", ir.FunctionType(_VECTOR, [_VECTOR])
+        vector = args[0].type
+        kind, name = ir.FunctionType(vector, [vector]), f"llvm.rint.v{lanes.count}f32"
         return builder.call(get_or_insert_function(builder.module, kind, name), args)
 
-    return _LANES(_LANES), generate
+    return lanes(lanes), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _two_to_the(typingctx: Any, lanes: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        n = builder.fptosi(args[0], _INTEGERS)
-        biased = builder.add(n, ir.Constant(_INTEGERS, [127] * LANES))
-        bits = builder.shl(biased, ir.Constant(_INTEGERS, [23] * LANES))
-        return builder.bitcast(bits, _VECTOR)
+        integers = lanes.of(ir.IntType(32))
+        n = builder.fptosi(args[0], integers)
+        biased = builder.add(n, ir.Constant(integers, [127] * lanes.count))
+        bits = builder.shl(biased, ir.Constant(integers, [23] * lanes.count))
+        return builder.bitcast(bits, args[0].type)
 
-    return _LANES(_LANES), generate
+    return lanes(lanes), generate
 
 
 _LOWEST = np.float32(-87.0)  # below it exp is denormal or zero
@@ -203,15 +234,15 @@ def exp(t: Any) -> Any:
     With n the integer nearest to t log2(e) and r = t - n log(2), the result is 2^n times the Taylor
     polynomial of exp(r), |r| <= log(2) / 2.
     """
-    t = larger(t, spread(_LOWEST))
-    n = _rounded(t * spread(_LOG2_E))
-    r = (t - n * spread(_LOG2_HIGH)) - n * spread(_LOG2_LOW)
-    q = spread(_C6) + r * spread(_C7)
-    q = spread(_C5) + r * q
-    q = spread(_C4) + r * q
-    q = spread(_C3) + r * q
-    q = spread(_C2) + r * q
-    return (spread(_ONE) + (r + r * r * q)) * _two_to_the(n)
+    t = larger(t, _LOWEST)
+    n = _rounded(t * _LOG2_E)
+    r = (t - n * _LOG2_HIGH) - n * _LOG2_LOW
+    q = r * _C7 + _C6
+    q = r * q + _C5
+    q = r * q + _C4
+    q = r * q + _C3
+    q = r * q + _C2
+    return (r + r * r * q + _ONE) * _two_to_the(n)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

@@ -102,7 +102,7 @@ def additions(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> Additions:
 def tree_from_additions(added: Additions, shape: tuple[int, ...]) -> MaskTree:
     """The tree whose nodes add the given inputs; the images' shape determines the rest.
 
-    ``added`` must pass :func:`check`: compiled loops trust the tree.
+    ``added`` must be valid (:func:`is_valid`): compiled loops trust the tree.
     """
     c, h, w = as_image(shape)
     d = c * h * w
@@ -139,18 +139,17 @@ def dense_mask(tree: MaskTree, d: int) -> NDArray[np.bool_]:
     return np.ascontiguousarray(mask.T)
 
 
-def check(added: Additions, shape: tuple[int, ...]) -> None:
-    """Raise ValueError if these are not valid additions of a tree for images of a shape."""
+def is_valid(added: Additions, shape: tuple[int, ...]) -> bool:
+    """Whether these are additions of a tree for images of a shape, which compiled loops trust."""
     c, h, w = as_image(shape)
-    nodes = sum(c * rows * columns for rows, columns in _grids(h, w))
+    d, nodes = c * h * w, sum(c * rows * columns for rows, columns in _grids(h, w))
     counts, inputs = added.counts, added.inputs
     if counts.shape != (nodes,) or inputs.ndim != 1:
-        raise ValueError("additions for images of another shape")
+        return False
     # A node adds each input at most once; this bound also keeps sums of counts from overflowing.
-    if counts.min() < 0 or counts.max() > c * h * w or counts.sum() != len(inputs):
-        raise ValueError("counts that do not match the inputs")
-    if len(inputs) and (inputs.min() < 0 or inputs.max() >= c * h * w):
-        raise ValueError("inputs out of range")
+    if counts.min() < 0 or counts.max() > d or counts.sum() != len(inputs):
+        return False
+    return not len(inputs) or bool(inputs.min() >= 0 and inputs.max() < d)
 
 
 def _grids(h: int, w: int) -> list[tuple[int, int]]:

@@ -14,16 +14,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.kernels.gather import BLOCK, NEGLIGIBLE, gather, gather_weights, positions_in, runs
+from golddiff.kernels.gather import NEGLIGIBLE, gather, gather_weights, positions_in, runs
 from golddiff.kernels.lanes import (
-    LANES,
+    BLOCK,
     any_above,
     empty_numbers,
     exp,
-    larger,
     largest,
-    load,
-    spread,
+    load_block,
+    spread_block,
     store,
     sum_of,
 )
@@ -85,56 +84,43 @@ def _patch_means(  # type: ignore[no-untyped-def]
     flat, rows, log_weights, first_root, second_root, scale, offset, gain,
     pixels, stops, columns, column_of, positions, log_max, total, weighted,
 ):  # fmt: skip
-    d, zero = len(column_of), spread(np.float32(0.0))
+    d = len(column_of)
     stored, terms = np.zeros(len(columns) * BLOCK, flat.dtype), empty_numbers(positions * BLOCK)
-    prior, gains, scales = empty_numbers(BLOCK), spread(gain), spread(scale)
+    prior, zero = empty_numbers(BLOCK), spread_block(np.float32(0.0))
     for first in range(0, len(rows), BLOCK):
         gather(flat, rows, first, columns, stored)
         gather_weights(log_weights, first, prior)
         for q in range(len(first_root)):
             for p in range(positions):
-                for i in range(0, BLOCK, LANES):
-                    term = zero
-                    for n in range(p, d, positions):
-                        value = load(stored, column_of[n] * BLOCK + i) * scales
-                        left, right = offset - first_root[q, n], offset - second_root[q, n]
-                        term = term + (value + spread(left)) * (value + spread(right))
-                    store(terms, p * BLOCK + i, term)
+                term = zero
+                for n in range(p, d, positions):
+                    value = load_block(stored, column_of[n] * BLOCK) * scale
+                    left, right = offset - first_root[q, n], offset - second_root[q, n]
+                    term = term + (value + left) * (value + right)
+                store(terms, p * BLOCK, term)
             for k in range(len(stops) - 1):
-                a, b, c, e = zero, zero, zero, zero
+                logits = zero
                 for entry in range(stops[k], stops[k + 1]):
-                    n = pixels[entry] * BLOCK
-                    a = a + load(terms, n)
-                    b = b + load(terms, n + LANES)
-                    c = c + load(terms, n + 2 * LANES)
-                    e = e + load(terms, n + 3 * LANES)
-                a = a * gains + load(prior, 0)
-                b = b * gains + load(prior, LANES)
-                c = c * gains + load(prior, 2 * LANES)
-                e = e * gains + load(prior, 3 * LANES)
-                highest = larger(larger(a, b), larger(c, e))
+                    logits = logits + load_block(terms, pixels[entry] * BLOCK)
+                logits = logits * gain + load_block(prior, 0)
                 top = log_max[q, k]
-                if not any_above(highest, top - NEGLIGIBLE):
+                if not any_above(logits, top - NEGLIGIBLE):
                     continue
-                if any_above(highest, top):
-                    best = largest(highest)
+                if any_above(logits, top):
+                    best = largest(logits)
                     shrink = np.exp(np.float64(top) - np.float64(best))
                     total[q, k] *= shrink
                     weighted[q, k] *= shrink
                     log_max[q, k] = best
                     top = best
-                tops = spread(top)
-                a, b, c, e = exp(a - tops), exp(b - tops), exp(c - tops), exp(e - tops)
-                total[q, k] += sum_of((a + b) + (c + e))
+                weights = exp(logits - top)
+                total[q, k] += sum_of(weights)
                 sums = weighted[q, k]
                 for channel in range(len(sums)):
                     for entry in range(stops[k], stops[k + 1]):
-                        n = column_of[channel * positions + pixels[entry]] * BLOCK
-                        sums[channel, entry - stops[k]] += sum_of(
-                            (a * load(stored, n) + b * load(stored, n + LANES))
-                            + (c * load(stored, n + 2 * LANES)
-                               + e * load(stored, n + 3 * LANES))
-                        )  # fmt: skip
+                        n = column_of[channel * positions + pixels[entry]]
+                        values = load_block(stored, n * BLOCK)
+                        sums[channel, entry - stops[k]] += sum_of(weights * values)
 
 
 def patch_means(

@@ -9,16 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.gather import BLOCK, NEGLIGIBLE, gather, gather_weights
+from golddiff.kernels.gather import NEGLIGIBLE, gather, gather_weights
 from golddiff.kernels.lanes import (
-    LANES,
+    BLOCK,
     any_above,
     empty_numbers,
     exp,
-    larger,
     largest,
-    load,
-    spread,
+    load_block,
     store,
     sum_of,
 )
@@ -32,17 +30,6 @@ from golddiff.system.numbers import F32
 
 
 @njit(nogil=True, cache=True)
-def _terms(stored, first_root, second_root, scale, offset, out):  # type: ignore[no-untyped-def]
-    """Elementwise products (x_i - a)(x_i - b) of a block of images."""
-    scales = spread(scale)
-    for n in range(len(first_root)):
-        a, b = spread(offset - first_root[n]), spread(offset - second_root[n])
-        for at in range(n * BLOCK, (n + 1) * BLOCK, LANES):
-            value = load(stored, at) * scales
-            store(out, at, (value + a) * (value + b))
-
-
-@njit(nogil=True, cache=True)
 def _masked_posterior(  # type: ignore[no-untyped-def]
     flat, rows, log_weights, first_root, second_root, scale, offset, gain,
     level, start, stop, output, own, inputs, columns, log_max, total, weighted,
@@ -52,57 +39,40 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
     terms, sums = empty_numbers(d * BLOCK), empty_numbers((level.max() + 2) * BLOCK)
     sums[:] = 0  # level 0 stays zero: the parent of the root nodes
     prior = empty_numbers(BLOCK)
-    gains, scales, offsets = spread(gain), spread(scale), spread(offset)
     for first in range(0, len(rows), BLOCK):
         gather(flat, rows, first, columns, stored)
         gather_weights(log_weights, first, prior)
         for q in range(len(first_root)):
-            _terms(stored, first_root[q], second_root[q], scale, offset, terms)
+            for n in range(d):
+                value = load_block(stored, n * BLOCK) * scale
+                left, right = offset - first_root[q, n], offset - second_root[q, n]
+                store(terms, n * BLOCK, (value + left) * (value + right))
             maxima, totals, moments = log_max[q], total[q], weighted[q]
             for node in range(len(level)):
                 at = level[node] * BLOCK
-                a, b = load(sums, at), load(sums, at + LANES)
-                c, e = load(sums, at + 2 * LANES), load(sums, at + 3 * LANES)
+                logits = load_block(sums, at)
                 for entry in range(start[node], stop[node]):
-                    n = np.int64(inputs[entry]) * BLOCK
-                    a = a + load(terms, n)
-                    b = b + load(terms, n + LANES)
-                    c = c + load(terms, n + 2 * LANES)
-                    e = e + load(terms, n + 3 * LANES)
+                    logits = logits + load_block(terms, np.int64(inputs[entry]) * BLOCK)
                 o = output[node]
                 if o < 0:
-                    at += BLOCK
-                    store(sums, at, a)
-                    store(sums, at + LANES, b)
-                    store(sums, at + 2 * LANES, c)
-                    store(sums, at + 3 * LANES, e)
+                    store(sums, at + BLOCK, logits)
                     continue
-                a = a * gains + load(prior, 0)
-                b = b * gains + load(prior, LANES)
-                c = c * gains + load(prior, 2 * LANES)
-                e = e * gains + load(prior, 3 * LANES)
+                logits = logits * gain + load_block(prior, 0)
                 # any_above is cheap; largest is slow and rarely needed.
-                highest = larger(larger(a, b), larger(c, e))
                 top = maxima[o]
-                if not any_above(highest, top - NEGLIGIBLE):
+                if not any_above(logits, top - NEGLIGIBLE):
                     continue
-                if any_above(highest, top):
-                    best = largest(highest)
+                if any_above(logits, top):
+                    best = largest(logits)
                     shrink = np.exp(top - best)
                     totals[o] *= shrink
                     moments[o] *= shrink
                     maxima[o] = best
                     top = best
-                tops = spread(top)
-                a, b, c, e = exp(a - tops), exp(b - tops), exp(c - tops), exp(e - tops)
-                totals[o] += sum_of((a + b) + (c + e))
-                n = own[node] * BLOCK
-                moments[o] += sum_of(
-                    (a * (load(stored, n) * scales + offsets)
-                     + b * (load(stored, n + LANES) * scales + offsets))
-                    + (c * (load(stored, n + 2 * LANES) * scales + offsets)
-                       + e * (load(stored, n + 3 * LANES) * scales + offsets))
-                )  # fmt: skip
+                weights = exp(logits - top)
+                totals[o] += sum_of(weights)
+                values = load_block(stored, own[node] * BLOCK) * scale + offset
+                moments[o] += sum_of(weights * values)
 
 
 def masked_posterior(

@@ -44,19 +44,18 @@ def _convert(octets, numbers, rows, first, start, scale, offset, values):  # typ
     d = octets.shape[1]
     length = min(STRETCH, d - start)
     whole = length // LANES * LANES
-    scales, offsets = spread(scale), spread(offset)
     for r in range(ROWS):
         row, at = rows[min(first + r, len(rows) - 1)], r * STRETCH
         if len(octets):
             for n in range(0, whole, LANES):
                 value = load(octets, row * d + start + n)
-                store(values, at + n, value * scales + offsets)
+                store(values, at + n, value * scale + offset)
             for n in range(whole, length):
                 values[at + n] = np.float32(octets[row, start + n]) * scale + offset
         else:
             for n in range(0, whole, LANES):
                 value = load(numbers, row * d + start + n)
-                store(values, at + n, value * scales + offsets)
+                store(values, at + n, value * scale + offset)
             for n in range(whole, length):
                 values[at + n] = numbers[row, start + n] * scale + offset
         if whole < length:
@@ -147,27 +146,25 @@ def _weights(flat, rows, prior, x, gain, scale, offset, out, log_max):  # type: 
 @njit(nogil=True, cache=True)
 def _add(sums, at, weights, w, values, stop):  # type: ignore[no-untyped-def]
     """Add a stretch of ROWS rows, weighted by weights[w:], to a query's sums."""
-    a, b = spread(weights[w]), spread(weights[w + 1])
-    c, e = spread(weights[w + 2]), spread(weights[w + 3])
+    a, b, c, e = weights[w], weights[w + 1], weights[w + 2], weights[w + 3]
     for n in range(0, stop, LANES):
-        total = load(sums, at + n) + a * load(values, n)
-        total = total + b * load(values, n + STRETCH)
-        total = total + c * load(values, n + 2 * STRETCH)
-        store(sums, at + n, total + e * load(values, n + 3 * STRETCH))
+        total = load(sums, at + n) + load(values, n) * a
+        total = total + load(values, n + STRETCH) * b
+        total = total + load(values, n + 2 * STRETCH) * c
+        store(sums, at + n, total + load(values, n + 3 * STRETCH) * e)
 
 
 @njit(nogil=True, cache=True)
 def _add_squares(sums, at, weights, w, values, stop, means):  # type: ignore[no-untyped-def]
     """Like :func:`_add`, for squared differences to the query's mean."""
-    a, b = spread(weights[w]), spread(weights[w + 1])
-    c, e = spread(weights[w + 2]), spread(weights[w + 3])
+    a, b, c, e = weights[w], weights[w + 1], weights[w + 2], weights[w + 3]
     for n in range(0, stop, LANES):
         mean = load(means, at + n)
         o = load(values, n) - mean
         p = load(values, n + STRETCH) - mean
         r = load(values, n + 2 * STRETCH) - mean
         s = load(values, n + 3 * STRETCH) - mean
-        store(sums, at + n, load(sums, at + n) + (a * o * o + b * p * p) + (c * r * r + e * s * s))
+        store(sums, at + n, load(sums, at + n) + (o * a * o + p * b * p) + (r * c * r + s * e * s))
 
 
 @njit(nogil=True, cache=True)

@@ -2,22 +2,17 @@
 
 :mod:`golddiff.store.exact` computes variances and derivatives from them. A term is
 
-    (query, images, logits, values): the query (a slice of length 1), the indices of the images
-    (m,), logits (1, m, L) without log weights, and values (m, V), V a multiple of L.
-
-Shared arguments: ``x`` (b, D) queries, ``gain`` (b, 1) 1 / (2 sigma^2), ``values`` (m, D) images.
+    (query, logits, values): the number of the query, its images' logits (m, L) without log
+    weights, and their values (m, V), V a multiple of L.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from golddiff.kernels.torch_kernels import box_sums, offsets
-from golddiff.support import ABSENT
 from golddiff.system.numbers import F64
 
 
@@ -36,37 +31,4 @@ class FirstPass:
     logits: F64 | None = None
 
 
-Terms = Iterator[tuple[slice, Any, torch.Tensor, torch.Tensor]]
-
-
-def pixel_terms(
-    values: torch.Tensor,
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    mask_product: Callable[[torch.Tensor], torch.Tensor],
-    summands: torch.Tensor,
-) -> Terms:
-    """One logit per location; ``mask_product`` maps squared differences (m, D) to (m, L).
-
-    ``summands`` (m, V) are the images' values in the weighted sums.
-    """
-    for q in range(len(x)):
-        logits = -gain[q] * mask_product((values - x[q]).square())
-        yield slice(q, q + 1), slice(None), logits[None], summands
-
-
-def patch_terms(
-    values: torch.Tensor,
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    shape: tuple[int, int, int],
-    size: int,
-    boundary: str,
-) -> Terms:
-    """One logit per pixel and offset between positions; see ``torch_kernels.patches``."""
-    images = values.reshape(-1, *shape)
-    for q, query in enumerate(x.reshape(-1, *shape)):
-        for shifted, compared in offsets(images, size, boundary):
-            sums = box_sums((query - shifted).square().sum(dim=1), size, boundary)
-            logits = torch.where(compared, -gain[q] * sums, ABSENT).reshape(1, len(images), -1)
-            yield slice(q, q + 1), slice(None), logits, shifted.reshape(len(images), -1)
+Terms = Iterator[tuple[int, torch.Tensor, torch.Tensor]]

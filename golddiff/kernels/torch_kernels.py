@@ -1,6 +1,6 @@
 """The estimators' posteriors in plain torch, for devices other than the CPU.
 
-These functions compute the same sums as the compiled CPU loops and return a :class:`Partial`.
+These functions compute the same sums as the compiled CPU loops and return them as :data:`Sums`.
 Distances are sums of squared differences: |a|^2 - 2ab + |b|^2 would lose all digits at low noise.
 
 Shared arguments: ``values`` (m, D) float32 images in [-1, 1], ``x`` (b, D) float32 queries, all
@@ -11,34 +11,15 @@ compared with these images, ``log_weights`` (m,) log importance ((b, m) if queri
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 
 import torch
 from torch.nn.functional import avg_pool2d, pad
 
-
-@dataclass
-class Partial:
-    """The accumulator of :mod:`golddiff.posterior` on a device, float32."""
-
-    log_max: torch.Tensor  # (b, L) largest logit
-    total: torch.Tensor  # (b, L) sum of exp(logit - log_max)
-    # (b, D) sum of exp(logit - log_max) * value, channel by channel; D is a multiple of L
-    weighted: torch.Tensor
-
-    def merge(self, other: Partial) -> Partial:
-        """The posterior over both parts together."""
-        log_max = torch.maximum(self.log_max, other.log_max)
-        scale, other_scale = torch.exp(self.log_max - log_max), torch.exp(other.log_max - log_max)
-        return Partial(
-            log_max,
-            self.total * scale + other.total * other_scale,
-            self.weighted * self._spread(scale) + other.weighted * self._spread(other_scale),
-        )
-
-    def _spread(self, per_location: torch.Tensor) -> torch.Tensor:
-        return per_location.repeat(1, self.weighted.shape[1] // per_location.shape[1])
+# Of b queries: the largest logit (b, L), the sum of exp(logit - largest) (b, L) and the same sum
+# weighted by the values (b, D), as in :class:`golddiff.posterior.Posterior`, in float32.
+Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def squared_distances(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -49,11 +30,11 @@ def squared_distances(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 def whole_images(
     values: torch.Tensor, log_weights: torch.Tensor | None, x: torch.Tensor, gain: float
-) -> Partial:
+) -> Sums:
     """One logit per image; see :class:`golddiff.estimators.optimal.Optimal`."""
     logits = squared_distances(values, x).T * -gain
     log_max, weights = _exponentials(logits, log_weights)
-    return Partial(log_max[:, None], weights.sum(dim=0)[:, None], weights.T @ values)
+    return log_max[:, None], weights.sum(dim=0)[:, None], weights.T @ values
 
 
 def masked(
@@ -62,7 +43,7 @@ def masked(
     x: torch.Tensor,
     gain: float,
     mask: torch.Tensor,
-) -> Partial:
+) -> Sums:
     """One logit per output, over its column of ``mask`` (D, D); see ``estimators/pca.py``."""
     parts = []
     for query in x:
@@ -80,7 +61,7 @@ def patches(
     shape: tuple[int, int, int],
     size: int,
     boundary: str,
-) -> Partial:
+) -> Sums:
     """One logit per output pixel, image and position; see :class:`golddiff.estimators.kamb.Kamb`.
 
     For each offset between positions, the distances of all patches of all images are the squared
@@ -91,18 +72,15 @@ def patches(
     pass "none" instead of "zeros".
     """
     images = values.reshape(-1, *shape)
-    parts = []
-    for query in x.reshape(-1, *shape):
-        merged: Partial | None = None
+
+    def of_offsets(query: torch.Tensor) -> Iterator[Sums]:
         for shifted, compared in offsets(images, size, boundary):
             logits = box_sums((query - shifted).square().sum(dim=1), size, boundary) * -gain
             log_max, weights = _exponentials(torch.where(compared, logits, -torch.inf), log_weights)
-            sums = torch.einsum("mhw,mchw->chw", weights, shifted)
-            part = Partial(*(a.reshape(1, -1) for a in (log_max, weights.sum(dim=0), sums)))
-            merged = part if merged is None else merged.merge(part)
-        assert merged is not None
-        parts.append((merged.log_max[0], merged.total[0], merged.weighted[0]))
-    return _stacked(parts)
+            yield log_max, weights.sum(dim=0), torch.einsum("mhw,mchw->chw", weights, shifted)
+
+    merged = [reduce(_merged, of_offsets(query)) for query in x.reshape(-1, *shape)]
+    return _stacked([tuple(sums.flatten() for sums in of_query) for of_query in merged])
 
 
 def patch_sets(
@@ -112,7 +90,7 @@ def patch_sets(
     gain: float,
     masks: torch.Tensor,
     padded_pixels: torch.Tensor,
-) -> Partial:
+) -> Sums:
     """One logit per patch; see :func:`golddiff.kernels.patch_sets.patch_means`.
 
     ``masks`` (K, P) float32 mark the patches' pixels; ``padded_pixels`` (width, K) are
@@ -159,21 +137,15 @@ def offsets(
             yield pad(images, (-dx, dx, -dy, dy)), compared
 
 
-def _axis(length: int, size: int, boundary: str) -> list[tuple[int, torch.Tensor]]:
+def _axis(length: int, size: int, boundary: str) -> Iterator[tuple[int, torch.Tensor]]:
     """Offsets along one axis, zero first, and the positions (length,) to compare at each."""
-    position, edge = torch.arange(length), size // 2
-    everywhere = torch.ones(length, dtype=torch.bool)
-    if boundary == "none":
-        return [(0, everywhere)]
-    if boundary == "circular":
-        return [(d, everywhere) for d in range(length)]
-    inside = (position >= edge) & (position < length - edge)
-    offsets = [(0, everywhere)]
-    for d in range(1, length - 2 * edge):
-        for step in (d, -d):
-            source = position + step
-            offsets.append((step, inside & (source >= edge) & (source < length - edge)))
-    return offsets
+    from golddiff.kernels.kamb_cpu import Axis  # its compiled kernels import slowly
+
+    axis = Axis.of(length, size, boundary)
+    for first, last, start in axis.runs.tolist():
+        position, compared = start + axis.reach, torch.zeros(length, dtype=torch.bool)
+        compared[first:last] = True
+        yield int(axis.image[position] - axis.query[position]), compared
 
 
 def box_sums(squares: torch.Tensor, size: int, boundary: str) -> torch.Tensor:
@@ -201,6 +173,15 @@ def _exponentials(
     return log_max, logits.sub_(log_max.clamp(min=lowest_number)).exp_()
 
 
-def _stacked(parts: Sequence[tuple[torch.Tensor, ...]]) -> Partial:
-    """The partial of all queries, from each one's largest logit, total and weighted sum."""
-    return Partial(*(torch.stack(column) for column in zip(*parts, strict=True)))
+def _merged(one: Sums, other: Sums) -> Sums:
+    """The sums over both parts together, of one query; locations are the last dimensions."""
+    log_max = torch.maximum(one[0], other[0])
+    scale, other_scale = torch.exp(one[0] - log_max), torch.exp(other[0] - log_max)
+    total = one[1] * scale + other[1] * other_scale
+    return log_max, total, one[2] * scale + other[2] * other_scale
+
+
+def _stacked(parts: Sequence[tuple[torch.Tensor, ...]]) -> Sums:
+    """The sums of all queries, from each one's largest logit, total and weighted sum."""
+    log_max, total, weighted = map(torch.stack, zip(*parts, strict=True))
+    return log_max, total, weighted

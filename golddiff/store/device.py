@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.kernels.torch_kernels import Partial, lowest, squared_distances
+from golddiff.kernels.torch_kernels import Sums, lowest, squared_distances
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
@@ -26,7 +26,7 @@ CACHE_SHARE = 0.2  # share of free memory for cached masks and proxies
 WORK_BYTES = 1 << 28  # size limit of one temporary array
 UPLOAD_BATCH = 8192  # images uploaded in one batch
 
-Weigh = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor], Partial]
+Weigh = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor], Sums]
 
 
 class DeviceStore:
@@ -63,19 +63,18 @@ class DeviceStore:
         for support, queries in groups:
             assert not isinstance(support, TiledSupport)
             on_device = torch.from_numpy(x[queries]).to(self.device)
-            part = self._weighed(weigh, on_device, as_support(support))
-            sums = (part.log_max, part.total, part.weighted)
-            posteriors.append(Posterior(*(tensor.double().cpu().numpy() for tensor in sums)))
+            posteriors.append(self._weighed(weigh, on_device, as_support(support)))
             order += queries
         return Posterior.of_queries(posteriors, order)
 
-    def _weighed(self, weigh: Weigh, x: torch.Tensor, support: Support) -> Partial:
-        total: Partial | None = None
+    def _weighed(self, weigh: Weigh, x: torch.Tensor, support: Support) -> Posterior:
+        total: Posterior | None = None
         for part in support.split(max(1, WORK_BYTES // (4 * self.store.d))):
             weights = part.log_weights
             log_weights = None if weights is None else self._sent(weights.astype(np.float32))
-            partial = weigh(self.values_on_device(torch.from_numpy(part.rows)), log_weights, x)
-            total = partial if total is None else total.merge(partial)
+            sums = weigh(self.values_on_device(torch.from_numpy(part.rows)), log_weights, x)
+            posterior = Posterior(*(tensor.double().cpu().numpy() for tensor in sums))
+            total = posterior if total is None else total.merge(posterior)
         if total is None:
             raise ZeroDivisionError("the posterior of no images is not defined")
         return total

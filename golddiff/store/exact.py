@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -94,13 +94,12 @@ class PosteriorPass:
     def tiled_posterior(self, x: F64, sigma: float, support: TiledSupport) -> Posterior:
         """The sums for queries (b, D + 2 V + L + 1), each tile's outputs over the tile's images."""
         tiles = tile_of_each(self.images.shape, support.side)
-        total: Posterior | None = None
-        for part in Support(support.rows).split(self.part_size):
+
+        def sums_of(part: Support) -> Posterior:
             prior = torch.from_numpy(support.log_weights_of(part.rows)[tiles].T)
-            sums = self._sums(x, sigma, part, prior)
-            total = sums if total is None else total.merge(sums)
-        assert total is not None
-        return total
+            return self._sums(x, sigma, part, prior)
+
+        return reduce(Posterior.merge, map(sums_of, Support(support.rows).split(self.part_size)))
 
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
         estimator, d, v = with_images(self.ready(sigma), self.images), self.images.d, self._v
@@ -137,33 +136,28 @@ def _numbers(x: F64) -> I64:
 
 def _posterior(terms: Terms, prior: torch.Tensor, b: int, d: int) -> Posterior:
     total: Posterior | None = None
-    for queries, images, logits, values in terms:
-        weighted = logits + prior[images]
-        top = weighted.amax(dim=1)
-        weights = torch.exp(weighted - top[:, None])
-        sums = _spread_sum(weights, values)
-        partial = Posterior(*(array.numpy() for array in (top, weights.sum(dim=1), sums)))
-        total = total or Posterior.empty(b, top.shape[1], d)
-        total.add_to(range(b)[queries], partial)
+    for q, logits, values in terms:
+        weighted = logits + prior
+        top = weighted.amax(dim=0)
+        weights = torch.exp(weighted - top)
+        sums = top, weights.sum(dim=0), _spread_sum(weights, values)
+        total = total or Posterior.empty(b, len(top), d)
+        total.add_to([q], Posterior(*(array[None].numpy() for array in sums)))
     assert total is not None
     return total
 
 
 def _spread_sum(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Sum of weights (b, m, L) times values (m, V) over images, for each channel: (b, V)."""
-    by_channel = values.reshape(len(values), -1, weights.shape[2])
-    return torch.einsum("bml,mcl->bcl", weights, by_channel).reshape(len(weights), -1)
-
-
-def _weights(logits: torch.Tensor, prior: torch.Tensor, log_total: torch.Tensor) -> torch.Tensor:
-    return torch.exp(logits.detach() + prior - log_total[:, None])
+    """Sum of weights (m, L) times values (m, V) over images, for each channel: (V,)."""
+    by_channel = values.reshape(len(values), -1, weights.shape[1])
+    return torch.einsum("ml,mcl->cl", weights, by_channel).flatten()
 
 
 def _variance(terms: Terms, prior: torch.Tensor, known: FirstPass) -> torch.Tensor:
-    mean, out = known.mean, torch.zeros_like(known.mean)
-    for queries, images, logits, values in terms:
-        weights = _weights(logits, prior[images], known.log_total[queries])
-        out[queries] += _spread_sum(weights, (values - mean[queries]) ** 2)
+    out = torch.zeros_like(known.mean)
+    for q, logits, values in terms:
+        weights = torch.exp(logits + prior - known.log_total[q])
+        out[q] += _spread_sum(weights, (values - known.mean[q]) ** 2)
     return out
 
 
@@ -174,11 +168,11 @@ def _surrogate(
     score = cotangent.new_zeros(())
     # Weighted differences to the mean sum to 0, so a term shared by all logits may be subtracted.
     shared = known.log_total * (gain / gain.detach())
-    for queries, images, logits, values in terms:
-        u, centre = cotangent[queries], known.mean[queries]
-        weights = _weights(logits, prior[images], known.log_total[queries])
-        off = (u * (values - centre)).reshape(len(values), -1, weights.shape[2]).sum(dim=1)[None]
-        score = score + ((weights * off) * (logits - shared[queries][:, None])).sum()
+    for q, logits, values in terms:
+        weights = torch.exp(logits.detach() + prior - known.log_total[q])
+        pulls = cotangent[q] * (values - known.mean[q])
+        by_location = pulls.reshape(len(values), -1, logits.shape[1]).sum(dim=1)
+        score = score + (weights * by_location * (logits - shared[q])).sum()
     return score
 
 

@@ -139,7 +139,7 @@ class Nearest:
         for support, queries in grouped(within):
             candidates = as_support(support)
             global_rows = Support(candidates.rows + images.first_row, candidates.log_weights)
-            locations = 1 if metric.side is None else tile_count(images.shape, metric.side)
+            locations = tile_count(images.shape, metric.side)
             step = max(1, int(BYTES_AT_ONCE / (8 * locations * max(1, len(candidates)))))
             for i in range(0, len(queries), step):
                 batch = queries[i : i + step]

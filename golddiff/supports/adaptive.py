@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -47,8 +46,6 @@ INDEXED_ABOVE = 100_000  # images; smaller stores are compared by all pixels
 MAX_DISTANCE_BYTES = 1e8  # distances in memory at once
 LEVELS_CACHED = 32
 NO_IMAGES = Support(np.empty(0, np.int64))
-
-log = logging.getLogger("golddiff")
 
 
 @dataclass(eq=False)
@@ -116,7 +113,6 @@ class FittedSchedule:
     def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
         self._comparisons: dict[float, tuple[Metric, bool]] = {}
-        self._logged_full_scan = False
         large = estimator.store.n > INDEXED_ABOVE and isinstance(estimator.store, ImageStore)
         self.indexed = large if settings.index is None else settings.index
 
@@ -143,10 +139,6 @@ class FittedSchedule:
             for i, mean in zip(left, self.estimator.denoise(x[left], sigma, prior), strict=True):
                 results[i] = QueryResult(mean.astype(np.float64), 0.0, images, None)
         return [results[i] for i in range(len(x))]
-
-    def means(self, x: F32, sigma: float, prior: Prior, seed: int) -> F32:
-        """Posterior means (b, D) of queries (b, D)."""
-        return np.stack([w.mean for w in self.results(x, sigma, prior, seed)]).astype(np.float32)
 
     def supports(
         self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
@@ -213,15 +205,6 @@ class FittedSchedule:
             self._comparisons[sigma] = metric, width < rule.WIDE_MASKS
         return self._comparisons[sigma]
 
-    def log_full_scan(self, sigma: float) -> None:
-        """Log, once, that some queries need all images."""
-        if not self._logged_full_scan:
-            self._logged_full_scan = True
-            log.info(
-                "tol=%g takes all images for some queries, first at sigma %.3g",
-                self.settings.tol, sigma,
-            )  # fmt: skip
-
 
 class _Next(Enum):
     """What to try next for a query whose error is still too large."""
@@ -261,15 +244,12 @@ class _LevelSearch:
             within = self._everything.sampled(RandomSample(size, (3, *self._seeds)))
             search(within, _Next.LARGER_SAMPLE)
         search(self._everything, _Next.LARGER_SAMPLE, _Next.COMPARE_ALL)
-        results = {i: result for i, result in outcomes.items() if isinstance(result, QueryResult)}
-        if len(results) < len(x):
-            self._schedule.log_full_scan(self._sigma)
-        return results
+        return {i: result for i, result in outcomes.items() if isinstance(result, QueryResult)}
 
     def _outcomes(self, x: F32, within: _Candidates) -> Iterator[_Outcome]:
         """The outcome of each query (b, D) over the candidates ``within``."""
         store, metric = self._estimator.store, self._metric
-        tiles = 1 if metric.side is None else tile_count(store.shape, metric.side)
+        tiles = tile_count(store.shape, metric.side)
         at_once = max(1, int(MAX_DISTANCE_BYTES // (4 * tiles * len(within))))
         weights = within.log_weights
         offsets = None if weights is None else (weights / -self._gain).astype(np.float32)
@@ -305,8 +285,8 @@ class _LevelSearch:
         def draw(count: int, turn: int) -> Support:
             return search.drawn(query, count, (2, *self._seeds, turn))
 
-        def weigh(supports: Sequence[Support]) -> list[Posterior]:
-            return self._posteriors(x, query, [self._with_prior(support) for support in supports])
+        def weigh(supports: Sequence[Support]) -> Posterior:
+            return self._posterior(x, query, [self._with_prior(support) for support in supports])
 
         compose = partial(self._estimator.composed, sigma=self._sigma)
         group_of = partial(groups, (4, *self._seeds))
@@ -343,7 +323,7 @@ class _LevelSearch:
             return tiles[0] if side is None else TiledSupport(side, tiles)
 
         def weigh(parts: Mapping[int, Support]) -> Posterior:
-            return self._posteriors(x, query, [combined(parts)])[0]
+            return self._posterior(x, query, [combined(parts)])
 
         def converged(squares: F64) -> bool:
             within_tol = bool(share @ squares * rule.NEAREST_MARGIN**2 <= self._tol**2)
@@ -370,8 +350,11 @@ class _LevelSearch:
         """The support with the log weights of the prior added."""
         return support if self._prior is None else self._prior.added_to(support)
 
-    def _posteriors(self, x: F32, query: int, supports: Sequence[AnySupport]) -> list[Posterior]:
-        """The partial posterior of one query over each support."""
-        copies = np.repeat(x[query : query + 1], len(supports), axis=0)
-        posterior = self._estimator.store.posterior(self._estimator, copies, self._sigma, supports)
-        return [posterior.of([i]) for i in range(len(supports))]
+    def _posterior(self, x: F32, query: int, supports: Sequence[AnySupport]) -> Posterior:
+        """The partial posterior of one query, with one row for each support."""
+        copies, store = (
+            np.repeat(x[query : query + 1], len(supports), axis=0),
+            self._estimator.store,
+        )
+        posterior: Posterior = store.posterior(self._estimator, copies, self._sigma, supports)
+        return posterior

@@ -6,8 +6,17 @@ and over all other images. Then
     f_S - f = Z_out / (Z_S + Z_out) (f_S - f_out),   ||f_S - f_out|| <= R + ||f_S||,
 
 with R the largest norm of an image (paper, Theorem 1). Z_S is computed. Z_out is bounded from above
-by the lower bounds on distances of :mod:`golddiff.supports.index.bounds`. At high noise these
-bounds are loose, and a proof needs nearly all images, at the cost of a full scan.
+by lower bounds on distances. At high noise these bounds are loose, and a proof needs nearly all
+images, at the cost of a full scan.
+
+The lower bounds are from the index alone. With P the orthonormal projection on all blocks and Q the
+projection on its complement,
+
+    ||x - x_i||^2 = ||P x - P x_i||^2 + ||Q x - Q x_i||^2.
+
+By the triangle inequality, the root of the first term is at least the distance to the quantized
+coefficients minus the quantization errors, and the root of the second at least the difference of
+the lengths of Q x and Q x_i.
 """
 
 from __future__ import annotations
@@ -16,17 +25,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from golddiff.kernels.byte_distances import QuantizedQueries
 from golddiff.kernels.lowest import lowest
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
-from golddiff.supports.index.bounds import least_squares
+from golddiff.supports.index.distances import IndexedNumbers
 from golddiff.supports.index.image_index import Index
 from golddiff.system.numbers import F32, F64, I64
 
 IMAGES_AT_ONCE = 512
 FIRST_IMAGES = 32  # number of images in the first round, unless rows are given
 NO_ROWS = np.empty(0, np.int64)
+FLOAT32_ROUNDING = 2e-5  # largest relative error of a sum of float32 numbers
 ROUNDING = 4e-15  # relative rounding error of a squared length summed in float64
 UNDERFLOW = 745.0  # exp is 0 for logits this many nats below the largest
 
@@ -58,16 +69,36 @@ def certify(
     index.check_contents()
     store, gain = index.store, precision(sigma)
     weighed = _Sums(store, x, gain)
-    weighed.add(np.unique(rows))
-    left = np.setdiff1d(store.rows_of(label), weighed.rows(), assume_unique=True)
+    weighed.add(rows)
+    left = np.setdiff1d(store.rows_of(label), weighed.rows, assume_unique=True)
     logits = -gain * least_squares(index, x, left)
     while True:
         bound = weighed.bound(_log_sum(logits))
-        if bound <= most or len(left) == 0 or len(weighed.rows()) > enough:
-            return Certified(weighed.mean(), bound, weighed.rows())
-        heavy = lowest((-logits).astype(np.float32), max(FIRST_IMAGES, len(weighed.rows())))
+        if bound <= most or len(left) == 0 or len(weighed.rows) > enough:
+            return Certified(weighed.posterior.mean()[0], bound, weighed.rows)
+        heavy = lowest((-logits).astype(np.float32), max(FIRST_IMAGES, len(weighed.rows)))
         weighed.add(left[heavy])
         left, logits = np.delete(left, heavy), np.delete(logits, heavy)
+
+
+def least_squares(index: Index, x: F32, rows: I64) -> F64:
+    """Lower bounds (n,) on the squared distances of images (n,) to a query (D,)."""
+    store = index.store
+    distances = IndexedNumbers(index).distances(store, x[None], rows)[0, 0]
+    projected = index.blocks.project(x[None])
+    z = projected[0].astype(np.float64)
+    query_error = float(np.linalg.norm(z - QuantizedQueries.of(projected).values[0]))
+    squared = float(x.astype(np.float64) @ x)
+    slack = FLOAT32_ROUNDING * (float(np.sqrt(squared)) + store.radius)
+    residual = squared - float(z @ z)
+    low, high = (np.sqrt(max(0.0, residual + s * FLOAT32_ROUNDING * squared)) for s in (-1, 1))
+    rest, error = index.lengths[rows].astype(np.float64).T
+    # rest^2 is a difference of two squares, each known to FLOAT32_ROUNDING of the largest.
+    shift = FLOAT32_ROUNDING * store.radius**2
+    gap = np.maximum(np.sqrt((rest**2 - shift).clip(0)) - high, low - np.sqrt(rest**2 + shift))
+    apart = np.sqrt(distances.astype(np.float64)) - error - query_error
+    bounds: F64 = np.maximum(apart - slack, 0.0) ** 2 + np.maximum(gap - slack, 0.0) ** 2
+    return bounds
 
 
 def _log_sum(logits: F64) -> float:
@@ -83,39 +114,28 @@ class _Sums:
 
     def __init__(self, store: ImageStore, x: F32, gain: float) -> None:
         self._store, self._x, self._gain = store, x.astype(np.float64), gain
-        self._rows: list[I64] = []
+        self.rows = NO_ROWS  # of the images weighed, ascending
+        self.posterior = Posterior.empty(1, 1, store.d)
         self._furthest = 0.0  # largest squared distance of an image with nonzero weight
-        self._posterior = Posterior.empty(1, 1, store.d)
 
     def add(self, rows: I64) -> None:
         """Weigh more images."""
-        self._rows.append(rows)
+        self.rows = np.union1d(self.rows, rows)
         for i in range(0, len(rows), IMAGES_AT_ONCE):
             values = self._store.values(rows[i : i + IMAGES_AT_ONCE]).astype(np.float64)
             squares = ((values - self._x) ** 2).sum(axis=1)
             logits = -self._gain * squares
-            top = max(self._posterior.log_max.item(), float(logits.max()))
+            top = max(self.posterior.log_max.item(), float(logits.max()))
             weighty = squares[logits >= top - UNDERFLOW]
             self._furthest = max(self._furthest, float(weighty.max(initial=0.0)))
-            weights = np.exp(logits - top)
-            sums = np.array([[top]]), np.array([[weights.sum()]]), (weights @ values)[None]
-            self._posterior.add(Posterior(*sums))
-
-    def rows(self) -> I64:
-        """The images weighed, ascending."""
-        return np.sort(np.concatenate(self._rows))
-
-    def mean(self) -> F64:
-        """The posterior mean, (D,)."""
-        mean: F64 = self._posterior.mean()[0]
-        return mean
+            self.posterior.add(Posterior.of_logits(logits[None], values))
 
     def bound(self, log_out: float) -> float:
         """(R + ||f_S||) Z_out / Z plus a margin for rounding, given log Z_out."""
-        top, total = self._posterior.log_max.item(), self._posterior.total.item()
+        top, total = self.posterior.log_max.item(), self.posterior.total.item()
         if not total:
             return np.inf
-        diameter = self._store.radius * (1 + 1e-6) + float(np.linalg.norm(self.mean()))
+        diameter = self._store.radius * (1 + 1e-6) + float(np.linalg.norm(self.posterior.mean()))
         # Largest relative error of a weight caused by rounding its logit.
         rounding = ROUNDING * (1 + self._gain * self._furthest)
         log_ratio = log_out - (top + np.log(total)) + 2 * rounding

@@ -26,7 +26,7 @@ from golddiff.supports import rule
 from golddiff.supports.index.drawing import GROUPS
 from golddiff.system.numbers import F64, I64
 
-Weigh = Callable[[Sequence[Support]], list[Posterior]]
+Weigh = Callable[[Sequence[Support]], Posterior]
 Draw = Callable[[int, int], Support]  # (number of images, round) -> support
 Rings = Callable[[Mapping[int, tuple[int, int]]], dict[int, I64]]  # {tile: (first, stop) rank}
 
@@ -41,7 +41,7 @@ class DrawnImages:
         draw: draws about the given number of images; the second argument is the round.
         group_of: maps rows (k,) to groups. An image drawn in two rounds must have the same group in
             both: groups that share images would differ too little.
-        weigh: maps supports to their partial posteriors.
+        weigh: maps supports to a partial posterior with one row for each.
         stands_for: number of training images per candidate; above 1 if the candidates are a random
             sample of the training set.
         compose: maps posterior means (n, V) to outputs (n, D); see ``Estimator.composed``.
@@ -63,25 +63,32 @@ class DrawnImages:
         self._compose = compose
         self.count = 0
         self._rounds: list[tuple[int, Support]] = []
-        # The posterior of the images drawn with certainty, then of each group.
-        self._parts: list[Posterior | None] = [None] * (GROUPS + 1)
+        # One row for the images drawn with certainty, then one for each group.
+        self._posterior: Posterior | None = None
 
     def enlarge(self, count: int) -> None:
         """Draw until there are about ``count`` images; rounds are weighted by their sizes."""
         more = count - self.count
         drawn = self._draw(more, len(self._rounds))
         support = Support(drawn.rows, drawn.log_importance() + self._log_stands_for)
-        group, certain = self._group_of(drawn.rows), support.log_importance() <= 0
-        masks = [certain, *(~certain & (group == g) for g in range(GROUPS))]
-        nonempty = [part for part, mask in enumerate(masks) if mask.any()]
-        weighed = self._weigh([support.at(np.flatnonzero(masks[part])) for part in nonempty])
-        parts = [part and _scaled(part, self.count / count) for part in self._parts]
-        for part, posterior in zip(nonempty, weighed, strict=True):
-            old, new = parts[part], _scaled(posterior, more / count)
-            parts[part] = new if old is None else old.merge(new)
-        self._parts, self.count = parts, count
+        part = np.where(support.log_importance() <= 0, 0, 1 + self._group_of(drawn.rows))
+        parts = np.unique(part).tolist()
+        weighed = self._weigh([support.at(np.flatnonzero(part == p)) for p in parts])
+        weighed.log_max += np.log(more / count)
+        if self._posterior is None:
+            locations, width = weighed.log_max.shape[1], weighed.weighted.shape[1]
+            self._posterior = Posterior.empty(1 + GROUPS, locations, width)
+        else:
+            self._posterior.log_max += np.log(self.count / count)
+        self._posterior.add_to(parts, weighed)
+        self.count = count
         self._rounds.append((more, support))
-        self._totals, self._sums = _aligned(parts)
+        # Sums of weights (n, L) and of weighted values (n, D), relative to the largest weight.
+        log_max, totals, sums = vars(self._posterior).values()
+        scale = np.exp(log_max - log_max.max(axis=0))
+        self._totals = totals * scale
+        by_channel = sums.reshape(len(sums), -1, scale.shape[1])
+        self._sums = (by_channel * scale[:, None]).reshape(sums.shape)
 
     def mean(self) -> F64:
         """The posterior mean, (D,)."""
@@ -228,25 +235,6 @@ def _directions(vectors: F64) -> float:
         return rule.PRIOR_DIRECTIONS
     pairs = np.square(products[np.triu_indices(len(vectors), 1)]).mean()
     return max(1.0, 2 / float(pairs / square + 1 / rule.PRIOR_DIRECTIONS))
-
-
-def _aligned(parts: Sequence[Posterior | None]) -> tuple[F64, F64]:
-    """Sums of weights (n, L) and of weighted values (n, D), relative to the largest weight."""
-    nonempty = [part for part in parts if part is not None]
-    top = np.max([part.log_max for part in nonempty], axis=0)
-    totals = np.zeros((len(parts), top.shape[1]))
-    sums = np.zeros((len(parts), nonempty[0].weighted.shape[1]))
-    for i, part in enumerate(parts):
-        if part is not None:
-            scale = np.exp(part.log_max - top)
-            totals[i] = part.total * scale
-            sums[i] = (part.weighted.reshape(-1, top.shape[1]) * scale).ravel()
-    return totals, sums
-
-
-def _scaled(posterior: Posterior, factor: float) -> Posterior:
-    """The posterior with every weight multiplied by a factor."""
-    return Posterior(posterior.log_max + np.log(factor), posterior.total, posterior.weighted)
 
 
 def _ratio(sums: F64, totals: F64) -> F64:

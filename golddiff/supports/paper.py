@@ -91,7 +91,8 @@ class PaperSchedule:
         if self.variant == "released":
             shape = side_16_shape(store.shape)
             if m < n:
-                candidates = candidates.sampled(RandomSample(m, seeds_of(seed, sigma, label)))
+                seeds = seed, seed_of_sigma(sigma), stream_of(label)
+                candidates = candidates.sampled(RandomSample(m, seeds))
         if candidates.log_weights is None:
             nat = 0.0
         pooled = Pooled(shape, nat * math.prod(shape) / store.d)
@@ -106,11 +107,6 @@ class PaperSchedule:
         """
         m, k = self.budgets(sigma, n)
         return m if self.variant == "text" else max(k, _floor(_resolve("k_max", self.k_max, n)))
-
-
-def seeds_of(seed: int, sigma: float, label: Prior) -> tuple[int, ...]:
-    """Seeds that give each noise level and class its own random stream."""
-    return seed, seed_of_sigma(sigma), stream_of(label)
 
 
 def _checked_size(name: str, size: Size) -> Size:

@@ -49,7 +49,9 @@ def test_the_estimate_includes_the_error_of_the_sample_drawn_from():
         images = DrawnImages(
             lambda count, turn: drawn(proposal, sample, count, uniform((seed, turn), sample)),
             partial(groups, (seed,)),
-            lambda supports: list(map(posterior, supports)),
+            lambda supports: Posterior.of_queries(
+                list(map(posterior, supports)), range(len(supports))
+            ),
             len(population) / len(sample),
         )
         for count in (300, 600, 900):

@@ -18,17 +18,15 @@ def store(make_store, smooth_images):
 
 def prior(fitted):
     """Weights, means and full covariances of a region's fitted prior."""
-    inner_means, u = fitted.components.means, fitted.eigenvectors.astype(np.float64)
+    inner_means, u = fitted.means, fitted.vectors.astype(np.float64)
     r = inner_means.shape[1]
     means, covariances = [], []
-    for mean, variances, axes in zip(
-        inner_means, fitted.components.variances, fitted.components.axes, strict=True
-    ):
-        inner = np.diag(fitted.eigenvalues)
+    for mean, variances, axes in zip(inner_means, fitted.variances, fitted.axes, strict=True):
+        inner = np.diag(fitted.values)
         inner[:r, :r] = axes.astype(np.float64) * variances @ axes.T.astype(np.float64)
         means.append(fitted.mean + u[:, :r] @ mean)
         covariances.append(u @ inner @ u.T)
-    return np.exp(fitted.components.log_weights), np.array(means), np.array(covariances)
+    return np.exp(fitted.log_weights), np.array(means), np.array(covariances)
 
 
 def patch_starts(size, side):
@@ -128,5 +126,5 @@ def test_bad_arguments_are_refused(store, arguments, message):
 
 
 def test_points_are_refused(make_store):
-    with pytest.raises(ArgumentError, match="store: holds points"):
+    with pytest.raises(ArgumentError, match="needs images"):
         PatchMixture(make_store("moons"))

@@ -4,6 +4,7 @@ from numba import njit
 
 from golddiff.kernels.boxsum import box_sum
 from golddiff.kernels.lanes import (
+    BLOCK,
     LANES,
     LINE,
     any_above,
@@ -12,8 +13,11 @@ from golddiff.kernels.lanes import (
     larger,
     largest,
     load,
+    load_block,
     spread,
+    spread_block,
     store,
+    sum_of,
 )
 
 
@@ -63,6 +67,22 @@ def test_arithmetic_is_elementwise():
     x, y = a[:LANES], a[LANES:]
     expected = [x + y, x - y, x * y, np.full(LANES, a[0]), np.maximum(x, y)]
     assert np.array_equal(b, np.concatenate(expected))
+
+
+@njit
+def of_block(a, b):
+    x = load_block(a, 0)
+    y = x * a[1] + a[2] - spread_block(a[3])
+    store(b, 0, larger(exp(y), a[4]))
+    return largest(y), sum_of(y), any_above(y, a[5])
+
+
+def test_a_block_is_64_lanes_that_also_combine_with_numbers():
+    a, b = np.random.default_rng(0).normal(size=(2, BLOCK)).astype(np.float32)
+    y = a * a[1] + a[2] - a[3]
+    results = of_block(a, b)
+    assert np.allclose(b, np.maximum(np.exp(y), a[4]), rtol=1e-6)
+    assert results == (pytest.approx(y.max()), pytest.approx(y.sum(), rel=1e-5), y.max() > a[5])
 
 
 @pytest.mark.parametrize("lane", range(LANES))

@@ -31,11 +31,6 @@ class Blocks:
     basis: F32  # (q, W) float32, orthonormal rows
     unit: float  # quantization step of all coefficients
 
-    @property
-    def numbers(self) -> int:
-        """Number of coefficients of an image, B q."""
-        return len(self.columns) * len(self.basis)
-
     def project(self, x: F32) -> F32:
         """The coefficients z (Q, B q) of queries (Q, D), block by block.
 

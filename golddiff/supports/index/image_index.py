@@ -18,7 +18,7 @@ from golddiff.kernels.byte_distances import MIDDLE
 from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import FileRecord, file_record, problem_of_files
-from golddiff.supports.index.blocks import Blocks, of_tensors
+from golddiff.supports.index.blocks import Blocks, numbers_of, of_tensors
 from golddiff.supports.index.indexing import (
     FOLDER,
     FORMAT,
@@ -54,7 +54,7 @@ class Index:
     @cached_property
     def numbers(self) -> NDArray[np.uint8]:
         """(N, B q) bytes of the images, in store order; mapped within the store's memory limit."""
-        shape = (self.store.n, self.blocks.numbers)
+        shape = (self.store.n, numbers_of(self.store.shape))
         return self.store.residency.map(self.folder / NUMBERS, "uint8", shape)
 
     @property
@@ -78,27 +78,20 @@ class Index:
         """Open the index in a store's folder; checks its format, store, file sizes and blocks."""
         folder = store.path / FOLDER
         body = _manifest(folder)
-        if body["version"] != VERSION:
+        if (body["version"], body["store"], body["n"]) != (VERSION, identity(store), store.n):
             raise StoreError(
-                f"index: {folder} has format version {body['version']!r}, this golddiff reads "
-                f"version {VERSION}; build the index again"
+                f"index: {folder} is of another store or of format version {body['version']!r}, "
+                f"expected {VERSION}; build the index again"
             )
-        if body["store"] != identity(store) or body["n"] != store.n:
-            raise StoreError(f"index: {folder} is of another store; build the index again")
         sizes = file_sizes(store)
-        if missing := sorted({*sizes, TENSORS} - body["files"].keys()):
-            raise StoreError(
-                f"index: {folder / MANIFEST} is damaged (it lacks {', '.join(missing)}); "
-                "build the index again"
-            )
-        for name, record in body["files"].items():
-            path = folder / name
+        for name in (NUMBERS, LENGTHS, TENSORS):
+            path, listed = folder / name, body["files"].get(name, {}).get("bytes")
             if leads_out(store.path, path):
                 raise StoreError(
                     f"index: {path} is a symbolic link that leads out of the store; copy the file"
                 )
-            size = sizes.get(name, record["bytes"])
-            if not path.is_file() or path.stat().st_size != size or record["bytes"] != size:
+            size = sizes.get(name, listed)
+            if listed != size or not path.is_file() or path.stat().st_size != size:
                 raise StoreError(
                     f"index: {path} is missing or has another size than {size} bytes; "
                     "build the index again"
