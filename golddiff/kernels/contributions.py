@@ -45,31 +45,29 @@ class Ranking:
         return self.merge(Ranking(scores, np.broadcast_to(rows, scores.shape)))
 
     def merge(self, other: Ranking) -> Ranking:
-        """The highest scores of both rankings."""
-        top = self.scores.shape[1]
-        scores = np.concatenate([self.scores, other.scores], axis=1)
-        kept = np.argpartition(-scores, top - 1, axis=1)[:, :top]
-        rows = np.concatenate([self.rows, other.rows], axis=1)
-        positions = None
+        """The highest scores of both rankings; of equal ones, those that come first."""
+        top, positions = self.scores.shape[1], None
         if other.positions is not None:
             own = np.full_like(self.rows, -1) if self.positions is None else self.positions
-            positions = np.take_along_axis(
-                np.concatenate([own, other.positions], axis=1), kept, axis=1
-            )
-        return Ranking(
-            np.take_along_axis(scores, kept, axis=1),
-            np.take_along_axis(rows, kept, axis=1),
-            positions,
-        )
+            positions = np.concatenate([own, other.positions], axis=1)
+        scores = np.concatenate([self.scores, other.scores], axis=1)
+        both = Ranking(scores, np.concatenate([self.rows, other.rows], axis=1), positions)
+        # By value: which of equal scores argpartition keeps depends on the processor.
+        least = np.partition(scores, -top, axis=1)[:, -top, None]
+        above, equal = scores > least, scores == least
+        room = top - above.sum(axis=1, keepdims=True)
+        kept = above | (equal & (equal.cumsum(axis=1) <= room))
+        return both._at(np.nonzero(kept)[1].reshape(-1, top))
 
     def descending(self) -> Ranking:
         """Sorted by descending score; ties go to the lower row."""
-        order = np.lexsort((self.rows, -self.scores), axis=1)
-        return Ranking(
-            np.take_along_axis(self.scores, order, axis=1),
-            np.take_along_axis(self.rows, order, axis=1),
-            None if self.positions is None else np.take_along_axis(self.positions, order, axis=1),
-        )
+        return self._at(np.lexsort((self.rows, -self.scores), axis=1))
+
+    def _at(self, places: I64) -> Ranking:
+        """The entries at ``places`` (L, top)."""
+        at = partial(np.take_along_axis, indices=places, axis=1)
+        positions = None if self.positions is None else at(self.positions)
+        return Ranking(at(self.scores), at(self.rows), positions)
 
 
 @dataclass(frozen=True)
