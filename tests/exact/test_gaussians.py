@@ -97,6 +97,16 @@ def test_directions_of_one_gaussian_need_no_search(make_store, smooth_images, mo
     assert golddiff.Wiener(identical).posterior(x, 1.0).directions(2)[0].abs().max() == 0
 
 
+def test_where_one_component_has_all_the_weight_directions_are_its_own():
+    axes = np.eye(4)
+    parts = [Gaussian(np.log(0.5), m, np.array(v), axes[:, :2])
+             for m, v in ((np.zeros(4), [3.0, 2.0]), (np.full(4, 1e3), [1.0, 5.0]))]  # fmt: skip
+    posterior = GaussiansPosterior(lambda: iter(parts), parts[1].mean[None] + 0.1, 1.0)
+    values, vectors = posterior.directions(2)
+    assert values[0] == pytest.approx([5 / 6, 1 / 2])
+    assert np.allclose(vectors[0], axes[[1, 0]])
+
+
 def conditioned(parts, matrix, y, noise):
     """The components given y = A x0 + noise, from S_c = A C A^T + noise^2 I."""
     updated = []
