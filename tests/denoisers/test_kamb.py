@@ -174,6 +174,7 @@ def test_the_default_patch_has_the_area_of_the_pca_masks(make_store, smooth_imag
         size = denoiser.patch_size(sigma)
         assert size % 2 == 1
         assert size == min(9, max(3, nearest_odd(side)))
+        assert denoiser.relevance(sigma) == pytest.approx(min(1, size**2 / 64))  # share of an image
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def test_directions_of_one_gaussian_need_no_search(make_store, smooth_images, mo
     assert values.numpy() == pytest.approx(np.stack([shrunk, shrunk]), rel=1e-9, abs=1e-18)
     flat = vectors.reshape(2, 41, -1).double().numpy()
     assert np.abs(flat[0] @ flat[0].T - np.eye(41)).max() < 1e-5
+    assert (flat.max(axis=2) == np.abs(flat).max(axis=2)).all()  # the largest entry is positive
     coordinates = flat[0, :39] @ factor.eigenvectors
     assert np.linalg.norm(coordinates, axis=1) == pytest.approx(1, abs=1e-5)
     assert np.abs(flat[0, 39:] @ factor.eigenvectors[:, :39]).max() < 1e-5

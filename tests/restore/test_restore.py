@@ -177,19 +177,18 @@ def test_a_measurement_with_huge_noise_has_no_effect(store, other, share):
 @given(labels=st.lists(st.integers(0, 3), min_size=1, max_size=40), data=st.data())
 def test_halves_keep_half_of_every_class_and_of_a_priors_images(labels, data):
     """The first row keeps all images; others half of each group, rounded up, whatever n is."""
-    excluded = np.array(
-        data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
-    )
+    booleans = st.lists(st.booleans(), min_size=len(labels), max_size=len(labels))
+    excluded = np.array([data.draw(booleans), data.draw(booleans)])
     store = SimpleNamespace(n=len(labels), labels=torch.tensor(labels))
-    prior = LogWeights(np.where(excluded, -np.inf, 0.0))
-    log_weights = halves(store, (prior,), 3, 5)
+    priors = [LogWeights(np.where(own, -np.inf, 0.0)) for own in excluded]
+    log_weights = halves(store, priors, 3, 5)
     assert (log_weights[0] == 0).all()
-    assert (log_weights[:2] == halves(store, (prior,), 2, 5)).all()
-    for label in set(labels):
-        for is_excluded in (False, True):
-            group = (store.labels.numpy() == label) & (excluded == is_excluded)
-            kept = (log_weights[1:, group] == 0).sum(axis=1)
-            assert (kept == -(-group.sum() // 2)).all()
+    assert (log_weights[:2] == halves(store, priors, 2, 5)).all()
+    for row, own in ((1, excluded[1]), (2, excluded[0])):  # restorations share priors in turn
+        for label in set(labels):
+            for is_excluded in (False, True):
+                group = (store.labels.numpy() == label) & (own == is_excluded)
+                assert (log_weights[row, group] == 0).sum() == -(-group.sum() // 2)
 
 
 def test_a_restoration_does_not_depend_on_n_and_differs_from_the_others(store, other):
