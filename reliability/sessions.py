@@ -121,10 +121,15 @@ def postscript(page: Page) -> str:
     return page._queue({"data": ["digits", url], "fn_index": page.calls["draw"]["id"]})
 
 
+def upload_of(page: Page, path: str) -> str:
+    """An upload that names a file instead of holding it."""
+    file = {"path": path, "meta": {"_type": "gradio.FileData"}}
+    return page._queue({"data": ["digits", file], "fn_index": page.calls["upload"]["id"]})
+
+
 def file_of_the_machine(page: Page) -> str:
     """An upload that names a file of the machine."""
-    file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
-    return page._queue({"data": ["digits", file], "fn_index": page.calls["upload"]["id"]})
+    return upload_of(page, "/etc/passwd")
 
 
 def large_upload(page: Page) -> str:

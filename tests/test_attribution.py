@@ -263,7 +263,9 @@ def test_recomputing_terms_instead_of_storing_them_gives_the_same(colour, querie
         (stored,) = make(colour).attribute(x, 0.7)
         with monkeypatch.context() as patch:
             patch.setattr("golddiff.kernels.contributions.CACHE_SHARE", 0)
+            patch.setattr("golddiff.attribution.IMAGES_AT_ONCE", 7)
             (recomputed,) = make(colour).attribute(x, 0.7)
+            assert torch.equal(stored.from_top(), recomputed.from_top())
         assert np.array_equal(stored.total, recomputed.total)
         assert np.array_equal(stored.sources, recomputed.sources)
 
@@ -275,6 +277,17 @@ def test_a_ranking_keeps_the_highest_scores_for_any_order_of_parts():
         rows = np.arange(start, start + 10)
         ranking = ranking.offered(scores[:, rows], rows)
     assert np.array_equal(ranking.descending().rows, np.argsort(-scores, axis=1)[:, :4])
+
+
+def test_of_equally_heavy_images_the_first_are_sources(make_store):
+    """A sort by score alone keeps others, and other ones on other processors."""
+    store = make_store(torch.full((700, 1, 4, 4), 90, dtype=torch.uint8))
+    for denoiser in (Optimal(store), PCA(store), PSPCSquare(store, 3)):
+        (attribution,) = denoiser.attribute(torch.zeros(1, 1, 4, 4), 0.5, top=5)
+        assert (attribution.sources == np.arange(5)).all()
+        assert (attribution.patchwork() == 0).all()
+        pixel = pixel_sources(denoiser, torch.zeros(1, 4, 4), 0.5, 1, 2, top=5)
+        assert pixel.sources.tolist() == list(range(5))
 
 
 def test_axis_at_a_position_compares_the_same_positions_as_the_reference():

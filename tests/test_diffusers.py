@@ -11,7 +11,6 @@ from diffusers import (
     AutoencoderKL,
     DDIMPipeline,
     DDIMScheduler,
-    DDPMPipeline,
     DDPMScheduler,
     DPMSolverMultistepScheduler,
     EulerDiscreteScheduler,
@@ -70,18 +69,6 @@ def run_loop(unet, scheduler, noise, steps=10, labels=None):
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("prediction_type", ["epsilon", "sample", "v_prediction"])
-def test_the_ddim_pipeline_gives_the_images_of_sample(store, prediction_type):
-    """Wiener is smooth; other denoisers enlarge rounding errors between nearly tied images."""
-    unet = AnalyticUNet(Wiener(store), prediction_type)
-    pipeline = DDIMPipeline(unet=unet, scheduler=DDIMScheduler(**unet.scheduler_settings))
-    images = run_pipeline(pipeline, 4, seed=3, num_inference_steps=10)
-    # x_t is up to 5 and rounded about ten times a step (2^-24 = 6e-8 each): 3e-6 sigma in x. The
-    # flow of a Gaussian shrinks it to 3e-6 standard deviations of an image; ten steps add up.
-    assert (images - sample(Wiener(store), 4, seed=3).images).abs().max() < 1e-4
-
-
-@pytest.mark.kernels
-@pytest.mark.parametrize("prediction_type", ["epsilon", "sample", "v_prediction"])
 def test_the_ddim_pipeline_calls_the_denoiser_as_sample_does(denoiser, prediction_type):
     """Steps are x' = x0 + sigma' (x - x0) / sigma, with the noise and noise levels of sample."""
     recorded = Recorded(denoiser)
@@ -100,13 +87,6 @@ def test_the_ddim_pipeline_calls_the_denoiser_as_sample_does(denoiser, predictio
         if i + 1 < len(run.sigmas):
             expected_x = x0 + run.sigmas[i + 1] * (x - x0) / sigma
     assert len(recorded.calls) == 10
-
-
-def test_the_ddpm_pipeline_runs(denoiser):
-    unet = AnalyticUNet(denoiser)
-    images = run_pipeline(DDPMPipeline(unet, DDPMScheduler()), 2, seed=0, num_inference_steps=10)
-    assert images.shape == (2, 3, 8, 8)
-    assert images.std() > 0.05
 
 
 @pytest.mark.parametrize("kind", SCHEDULERS)

@@ -1,7 +1,9 @@
 """MSE and r2 as defined in the papers."""
 
+import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 
 from golddiff import metrics
 from golddiff.system.errors import ArgumentError
@@ -29,6 +31,17 @@ def test_images_are_clipped_before_comparison():
 
 def test_r2_of_a_constant_reference_is_nan():
     assert torch.isnan(metrics.r2(A, torch.zeros_like(A)))
+
+
+def test_sharpness_and_speckle_follow_their_definitions():
+    wide = torch.rand(4, 2, 7, 9, generator=torch.Generator().manual_seed(2)) * A.std()
+    laplacian = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
+    for measure, of in (
+        (metrics.sharpness, lambda v: ndimage.convolve(v, laplacian)),
+        (metrics.speckle, lambda v: v - ndimage.median_filter(v, (1, 1, 3, 3))),
+    ):
+        inner = [np.abs(of(t.double().numpy())[..., 1:-1, 1:-1]).mean() for t in (A, wide)]
+        assert measure(A, wide) == pytest.approx(inner[0] / inner[1])
 
 
 def test_shapes_must_match():

@@ -37,10 +37,12 @@ def test_the_mean_does_not_depend_on_the_order_or_size_of_parts(logits, values, 
 
 
 @given(LOGITS, VALUES)
-def test_merging_is_associative(logits, values):
+def test_merging_is_associative_and_leaves_its_parts_unchanged(logits, values):
     a, b, c = (part(logits[i : i + 4], values[i : i + 4]) for i in (0, 4, 8))
-    left, right = a.merge(b).merge(c), a.merge(b.merge(c))
-    assert np.abs(left.mean() - right.mean()).max() < 1e-12
+    means = [p.mean() for p in (a, b, c)]
+    for merged in (a.merge(b).merge(c), a.merge(b.merge(c))):
+        assert np.abs(merged.mean()[0] - weighted_mean(logits, values)).max() < 1e-12
+    assert all(np.array_equal(p.mean(), m) for p, m in zip((a, b, c), means, strict=True))
 
 
 @given(LOGITS, VALUES)

@@ -133,32 +133,20 @@ class TestCommand:
         assert figures["labels"] == [0, 1]
 
     @pytest.mark.parametrize(
-        ("options", "name"),
+        "options",
         [
-            (["--method", "none"], "method"),
-            (["--method", "optimal", "--tol", "0.1"], "tol"),
-            (["--sigmas", "1,2", "--steps", "3"], "sigmas"),
-            (["--sigmas", "1,2", "--sampler", "heun"], "sigmas"),
-            (["--sigmas", "1,-2"], "sigmas"),
-            (["--sigmas", "nan"], "sigmas"),
-            (["--sigmas", "inf"], "sigmas"),
-            (["--sigmas", "a"], "sigmas"),
-            (["--steps", "0"], "steps"),
-            (["--sampler", "euler"], "sampler"),
-            (["--threads", "0"], "threads"),
-            (["--labels", "9"], "labels"),
-            (["--method", "pca", "--mask-threshold", "2"], "mask-threshold"),
+            *("--method none", "--tol 0.1 --method optimal", "--mask-threshold 2 --method pca"),
+            *("--sigmas 1,2 --steps 3", "--sigmas 1,2 --sampler heun", "--sigmas 1,-2"),
+            *("--sigmas nan", "--sigmas inf", "--sigmas a", "--steps 0", "--sampler euler"),
+            *("--threads 0", "--labels 9"),
         ],
     )
-    def test_invalid_options_are_named_in_one_line(self, path, capsys, options, name):
-        assert run(["prepare", path, *options]) == 2
-        lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 1
-        assert lines[0].startswith(f"golddiff: --{name}: ")
+    def test_invalid_options_are_named_in_one_line(self, path, fails, options):
+        name, *_ = arguments = options.split()
+        assert fails("prepare", path, *arguments).startswith(f"golddiff: {name}: ")
 
-    def test_a_missing_store_is_refused(self, tmp_path, capsys):
-        assert run(["prepare", str(tmp_path / "none")]) == 2
-        assert "does not exist" in capsys.readouterr().err
+    def test_a_missing_store_is_refused(self, fails):
+        assert "does not exist" in fails("prepare", "none")
 
 
 def test_a_preview_is_drawn_only_for_large_images_without_a_dial(

@@ -79,6 +79,9 @@ def test_the_error_for_an_unknown_method_lists_all_methods(fails):
         (["--data", "moons", "--out", "pictures"], "--out: got the folder pictures"),
         (["--batch-size", "0"], "--batch-size: got 0"),
         (["--allow-missing"], "--allow-missing: applies to --cluster only"),
+        (["--cluster", "local"], "--cluster needs a --store"),
+        (["--cluster", "nonsense", "--store", "x"], "--cluster: got 'nonsense'"),
+        (["--cluster", "", "--store", "x"], "--cluster: got ''"),
     ],
 )
 def test_invalid_options_of_sample_are_named_in_one_line(fails, arguments, words):
@@ -129,6 +132,7 @@ def test_unwritable_output_paths_are_refused_before_sampling(fails, tmp_path, mo
         (["index", "digits", "file/out"], "golddiff: the store: cannot write"),
         (["index", "digits", "out", "--limit", "0"], "limit"),
         (["index", "digits", "out", "--cluster", "here"], "--cluster: got 'here', expected host"),
+        (["index", "digits", "out", "--shards", "2"], "shards: applies to --cluster only"),
         (["index", "digits", "out", "--json", "file/x"], "cannot be written"),
         (["info", "/no/such"], "does not exist"),
         (["novelty", "sizes", "digits.store", "--size", "8"], "--size 8 does not apply to a store"),

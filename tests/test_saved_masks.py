@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from golddiff import PCA, ImageStore
@@ -101,6 +102,13 @@ def test_masks_of_points_are_cached(make_store, monkeypatch):
     assert equal_trees(saved_masks.tree_of(store, 0.5, 0.1), first)
 
 
+def rewrite(path, **arrays):
+    """Replace the arrays of a file, with a correct digest."""
+    with safe_open(path, "numpy") as file:
+        metadata = file.metadata() | {"digest": digest_of(arrays)}
+    save_file(arrays, path, metadata)
+
+
 class TestInvalidFilesAreIgnored:
     @pytest.mark.parametrize("damage", [b"", b"{", b"\xff" * 9, b"\0" * 100])
     def test_files_that_are_not_safetensors(self, store, path, damage):
@@ -108,12 +116,6 @@ class TestInvalidFilesAreIgnored:
         assert saved_masks.load(store, SIGMA, THRESHOLD) is None
         assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
         assert saved_masks.load(store, SIGMA, THRESHOLD) is not None  # rewritten
-
-    @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.999])
-    def test_truncated_files(self, store, path, fraction):
-        contents = path.read_bytes()
-        path.write_bytes(contents[: int(fraction * len(contents))])
-        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
 
     def test_files_with_a_changed_byte(self, store, path):
         contents = path.read_bytes()
@@ -158,27 +160,15 @@ class TestInvalidFilesAreIgnored:
         ],
     )
     def test_inconsistent_arrays_with_a_correct_digest(self, store, path, change):
-        from safetensors import safe_open
-
-        with safe_open(path, "numpy") as file:
-            metadata = file.metadata()
         arrays = load_file(path)
         counts, inputs = change(arrays["counts"].astype(np.int64), arrays["inputs"])
-        counts, inputs = counts.astype(np.int32), inputs.astype(np.uint16)
-        metadata["digest"] = digest_of({"counts": counts, "inputs": inputs})
-        save_file({"counts": counts, "inputs": inputs}, path, metadata)
+        rewrite(path, counts=counts.astype(np.int32), inputs=inputs.astype(np.uint16))
         assert saved_masks.load(store, SIGMA, THRESHOLD) is None
 
     @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
     def test_arrays_of_another_dtype(self, store, path, dtype):
-        from safetensors import safe_open
-
-        with safe_open(path, "numpy") as file:
-            metadata = file.metadata()
         arrays = load_file(path)
-        counts, inputs = arrays["counts"], arrays["inputs"].astype(dtype)
-        metadata["digest"] = digest_of({"counts": counts, "inputs": inputs})
-        save_file({"counts": counts, "inputs": inputs}, path, metadata)
+        rewrite(path, counts=arrays["counts"], inputs=arrays["inputs"].astype(dtype))
         assert saved_masks.load(store, SIGMA, THRESHOLD) is None
 
     def test_a_folder_instead_of_a_file(self, store):

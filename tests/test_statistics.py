@@ -37,6 +37,15 @@ def test_the_factor_computed_in_blocks_is_the_unbiased_covariance(n, d, dtype):
     assert factor.eigenvectors.flags.c_contiguous
 
 
+@pytest.mark.parametrize("n", [5, 40])
+def test_directions_of_little_variance_are_kept(n):
+    values = np.random.default_rng(0).normal(size=(n, 13)) / 10.0 ** np.arange(13)
+    factor = covariance_factor(Stored(values.astype(np.float32)))
+    images = values.astype(np.float32).astype(np.float64)
+    assert np.abs(covariance_of(factor) - np.cov(images.T)).max() < 1e-12
+    assert (np.diff(np.log10(factor.eigenvalues)) < -1).all()
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("cuts", [[], [0, 9], [20, 20, 33]])
 @pytest.mark.usefixtures("small_blocks")

@@ -15,6 +15,7 @@ from scipy.sparse import csr_array, eye_array, hstack
 from scipy.sparse.linalg import LinearOperator as Products
 from scipy.sparse.linalg import aslinearoperator, lsqr
 
+from golddiff.kernels.lowest import lowest
 from golddiff.noise import precision
 from golddiff.samplers import initial_noise
 from golddiff.store.likelihood import applied, as_call, log_likelihood
@@ -250,9 +251,10 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
     Source: the analysis step of the ensemble Kalman filter (Evensen 2003), over nearby images.
     """
     s, out = max(noise, MIN_NOISE), []
-    nearest = log_likelihood(store, operator, y, s).topk(min(NEARBY, store.n)).indices
-    for own_y, rows in zip(y.detach().cpu().double(), nearest, strict=True):
-        images = store.images(rows.sort().values)
+    logs = log_likelihood(store, operator, y, s).numpy()
+    for own_y, log in zip(y.detach().cpu().double(), logs, strict=True):
+        rows = lowest(-log, NEARBY)
+        images = store.images(rows)
         values, measured = (v.flatten(1).double() for v in (images, as_call(operator)(images)))
         mean, centre = values.mean(dim=0), measured.mean(dim=0)
         ridge = len(rows) * s**2 * torch.eye(len(rows), device="cpu").double()

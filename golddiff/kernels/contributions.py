@@ -46,10 +46,15 @@ class Ranking:
         return self.merge(Ranking(scores, *of_images))
 
     def merge(self, other: Ranking) -> Ranking:
-        """The highest scores of both rankings."""
+        """The highest scores of both rankings; of equal ones, those that come first."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         both, top = Ranking(*(np.concatenate(p, axis=1) for p in pairs)), self.scores.shape[1]
-        return both._at(np.argpartition(-both.scores, top - 1, axis=1)[:, :top])
+        # By value: which of equal scores argpartition keeps depends on the processor.
+        least = np.partition(both.scores, -top, axis=1)[:, -top, None]
+        above, equal = both.scores > least, both.scores == least
+        room = top - above.sum(axis=1, keepdims=True)
+        kept = above | (equal & (equal.cumsum(axis=1) <= room))
+        return both._at(np.nonzero(kept)[1].reshape(-1, top))
 
     def descending(self) -> Ranking:
         """Sorted by descending score; ties go to the lower row."""

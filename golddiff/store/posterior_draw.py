@@ -28,9 +28,8 @@ class TopImages:
     rows: I64  # in the whole training set
 
     def merge(self, other: TopImages) -> TopImages:
-        """The higher of the two scores; ties go to the lower row."""
-        lower = (other.scores == self.scores) & (other.rows < self.rows)
-        replaced = (other.scores > self.scores) | lower
+        """The higher of the two scores; of equal ones the first, whose row is lower."""
+        replaced = other.scores > self.scores
         return TopImages(
             np.where(replaced, other.scores, self.scores), np.where(replaced, other.rows, self.rows)
         )

@@ -45,6 +45,7 @@ READABLE = tuple(
 REPOSITORY = str(Path(__file__).resolve().parents[2])
 
 _folder: str | None = None
+_forbidden: tuple[str, ...] = FORBIDDEN
 _events: list[str] = []
 
 
@@ -63,7 +64,7 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
             _events.append(f"opened {path}{' for writing' if writing else ''}")
     elif event == "ctypes.dlopen" and arguments[0] is None:
         return  # the program itself, for a system call
-    elif event in FORBIDDEN and not _during_import(event):
+    elif event in _forbidden and not _during_import(event):
         if event in ("os.remove", "os.rename", "shutil.rmtree") and _all_inside(arguments, _folder):
             return
         _events.append(f"{event} {repr(arguments)[:120]}")
@@ -105,11 +106,11 @@ sys.addaudithook(_hook)
 
 
 @contextlib.contextmanager
-def watched(folder: Path) -> Iterator[list[str]]:
-    """Record files opened outside ``folder`` and forbidden actions during the block."""
-    global _folder
+def watched(folder: Path, forbidden: tuple[str, ...] = FORBIDDEN) -> Iterator[list[str]]:
+    """Record files opened outside ``folder`` and ``forbidden`` audit events during the block."""
+    global _folder, _forbidden
     _events.clear()
-    _folder = os.path.realpath(folder)
+    _folder, _forbidden = os.path.realpath(folder), forbidden
     try:
         yield _events
     finally:

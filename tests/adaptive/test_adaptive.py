@@ -298,18 +298,6 @@ def test_denoising_writes_no_files(digits):
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == before
 
 
-def test_a_plans_json_of_older_versions_is_ignored(make_store, smooth_images, caplog):
-    images = smooth_images(1300, (1, 8, 8))
-    store = make_store(images)
-    x = noised(store.images(range(3)), 1.0)
-    expected = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05))(x, 1.0)
-    for text in ("{", '{"plans": {"key": {"kind": "full", "k": 1}}}'):
-        (store.path / "plans.json").write_text(text)
-        reopened = ImageStore.open(store.path)
-        assert torch.equal(GoldDiff(PCA(reopened, 0.05), AdaptiveSchedule(0.05))(x, 1.0), expected)
-    assert not caplog.records
-
-
 def test_an_unreachable_tol_weighs_all_images(pictures):
     store, held_out = pictures
     full = PCA(store, 0.05)

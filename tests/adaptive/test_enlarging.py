@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.posterior import Posterior
+from golddiff.support import Support
 from golddiff.supports.enlarging import DrawnImages, best_counts
 from golddiff.supports.index.drawing import drawn, groups, uniform
 from golddiff.supports.rule import DECAY
@@ -33,25 +34,29 @@ def test_best_counts_have_the_target_error_with_the_fewest_images(tiles, square,
         assert shares @ trial >= shares @ best * (1 - 1e-9)
 
 
+def weighed(values):
+    def posterior(support):
+        weights = np.exp(support.log_importance())
+        sums = weights @ values[support.rows]
+        return Posterior(np.zeros((1, 1)), weights.sum()[None, None], sums[None])
+
+    return lambda supports: Posterior.of_queries(
+        list(map(posterior, supports)), range(len(supports))
+    )
+
+
 def test_the_estimate_includes_the_error_of_the_sample_drawn_from():
     """Many images are drawn twice. Each must keep its group, or the estimate misses a third."""
     rng = np.random.default_rng(0)
     population = rng.normal(size=(20_000, 40))
     proposal = np.full(1000, 1 / 1000, np.float32)
 
-    def posterior(support):
-        weights = np.exp(support.log_weights)
-        sums = weights @ population[support.rows]
-        return Posterior(np.zeros((1, 1)), weights.sum()[None, None], sums[None])
-
     def error_and_estimate(seed):
         sample = np.sort(rng.choice(len(population), 1000, replace=False))
         images = DrawnImages(
             lambda count, turn: drawn(proposal, sample, count, uniform((seed, turn), sample)),
             partial(groups, (seed,)),
-            lambda supports: Posterior.of_queries(
-                list(map(posterior, supports)), range(len(supports))
-            ),
+            weighed(population),
             len(population) / len(sample),
         )
         for count in (300, 600, 900):
@@ -60,6 +65,30 @@ def test_the_estimate_includes_the_error_of_the_sample_drawn_from():
 
     errors, squares = zip(*map(error_and_estimate, range(60)), strict=True)
     assert np.mean(squares) == pytest.approx(np.mean(errors), rel=0.1)
+
+
+@pytest.mark.parametrize("stands_for", [1, 20])
+def test_images_drawn_with_certainty_have_no_error_unless_they_stand_for_others(stands_for):
+    """Here the images drawn with probability 1/2 are equal, and each group has two of them."""
+    values = np.array([[1.0], [2], [4], [8]] + [[0.0]] * 8)
+    support = Support(np.arange(12), np.log([1.0] * 4 + [2.0] * 8))
+    images = DrawnImages(lambda *_: support, lambda rows: rows % 4, weighed(values), stands_for)
+    images.enlarge(12)
+    assert images.mean() == pytest.approx([15 / 20])
+    variance = np.var([1 / 5, 2 / 5, 4 / 5, 8 / 5], ddof=1) / 4  # of the mean of four groups
+    assert images.square()[0] == pytest.approx(0 if stands_for == 1 else variance)
+
+
+def test_the_support_of_several_rounds_has_the_same_mean():
+    values = np.random.default_rng(0).normal(size=(9, 5))
+    rounds = [Support(np.array([0, 2, 5]), np.log([1.0, 3, 2])), Support(np.arange(9), np.zeros(9))]
+    images = DrawnImages(lambda _, turn: rounds[turn], lambda rows: rows % 4, weighed(values))
+    for count in (3, 12):
+        images.enlarge(count)
+    support = images.support()
+    assert support.rows.tolist() == list(range(9))
+    weights = np.exp(support.log_importance())
+    assert images.mean() == pytest.approx(weights @ values / weights.sum())
 
 
 def test_a_tile_without_error_needs_no_images():

@@ -173,24 +173,6 @@ def test_a_sharded_store_refuses_bad_limits_shapes_and_certificates(split_digits
         ShardedStore.open(split_digits.paths, memory_limit=0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["sample", "--cluster", "local"], "--cluster needs a --store"),
-        (["sample", "--cluster", "nonsense", "--store", "x"], "--cluster: got 'nonsense'"),
-        (["sample", "--cluster", "", "--store", "x"], "--cluster: got ''"),
-        (["sample", "--allow-missing"], "applies to --cluster only"),
-        (["index", "digits", "out", "--shards", "2"], "shards: applies to --cluster only"),
-    ],
-)
-def test_the_command_line_prints_one_line(arguments, message, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run(arguments) == 2
-    stderr = capsys.readouterr().err
-    assert message in stderr
-    assert stderr.count("\n") == 1
-
-
 def test_without_ray_only_connect_fails():
     script = (
         "import sys; sys.modules['ray'] = None\n"

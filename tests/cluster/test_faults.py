@@ -179,6 +179,7 @@ def test_a_missing_shard_counts_with_its_listed_size(cluster, digits, tmp_path):
         assert golddiff.sample(golddiff.Wiener(store), 1, 2).share == 0.25
         # The factor is computed from the available images and records their number.
         assert store.factor().images == 500
+        assert not store.factors.is_saved()
         assert golddiff.sample(golddiff.PCA(store), 1, 2).share == 0.25
         shutil.rmtree(available.path)
         kill(store.pool.pids[str(available.path)])

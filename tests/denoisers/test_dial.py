@@ -1,11 +1,13 @@
 """The novelty dial: ``recommended(store, novelty)``, calibrated on the store."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 import golddiff
-from golddiff.estimators.dial import Dial, _measure, dial, is_measured
+from golddiff.estimators.dial import Dial, _measure, at_threshold, dial, is_measured
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
 
@@ -67,13 +69,32 @@ def test_the_package_contains_the_dial_of_the_default_data(make_store):
     assert not is_measured(make_store(batch.pixels[:500]))
 
 
-def test_progress_increases_to_the_total(make_store, smooth_images):
+def test_the_dial_never_falls_and_its_progress_increases_to_the_total(
+    make_store, smooth_images, monkeypatch
+):
+    def falling(images, store):
+        return SimpleNamespace(novelty=-torch.arange(float(len(images))))
+
     calls = []
-    dial(make_store(smooth_images(50, (1, 4, 4))), lambda done, total: calls.append((done, total)))
+    monkeypatch.setattr("golddiff.estimators.dial.novelty_of", falling)
+    store = make_store(smooth_images(50, (1, 4, 4)))
+    novelty = dial(store, lambda done, total: calls.append((done, total))).novelty
+    assert (novelty == novelty[0]).all()
     done, totals = zip(*calls, strict=True)
     assert len(set(totals)) == 1
     assert (done[0], done[-1]) == (0, totals[0])
     assert list(done) == sorted(done)
+
+
+def test_golden_subsets_are_counts_of_images_or_shares_of_small_classes(make_store):
+    def sizes(n, labels=None):
+        schedule = at_threshold(make_store(np.zeros((n, 1, 2, 2), np.uint8), labels), 0.1).schedule
+        return schedule.k_min, schedule.k_max, schedule.m_min, schedule.m_max
+
+    assert sizes(50_000) == (16, 32, 4_000 / 50_000, 10_000 / 50_000)
+    assert sizes(2000) == (16, 32, 1 / 10, 1 / 4)
+    assert sizes(2000, (np.arange(2000) < 20).astype(int)) == (1 / 20, 1 / 10, 1 / 10, 1 / 4)
+    assert sizes(100, (np.arange(100) < 20).astype(int)) == (16 / 100, 32 / 100, 1 / 10, 1 / 4)
 
 
 def test_a_single_training_image_is_refused_before_measuring(

@@ -6,6 +6,7 @@ import torch
 
 from golddiff import PCA, SCFDM, GoldDiff, Kamb, Optimal, PaperSchedule, PSPCSquare, Wiener
 from golddiff.noise import ddim_sigmas
+from golddiff.store.proxy import side_16_shape
 from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
 from reliability import reference
@@ -72,6 +73,15 @@ def test_another_seed_draws_other_images(store, queries):
     )
     assert np.array_equal(first, same)
     assert not np.array_equal(first, other)
+    golden = GoldDiff(Optimal(store), schedule)
+    # Image i has class i % 4. Each class has its own draw, not the same positions.
+    one, two = (golden.supports(x, 60.0, label)[0].rows // 4 for label in (1, 2))
+    assert not np.array_equal(one, two)
+
+
+def test_proxies_of_variant_released_have_side_16_or_the_largest_divisor_below():
+    assert side_16_shape((3, 32, 28)) == (3, 16, 14)
+    assert side_16_shape((1, 8, 34)) == (1, 8, 2)
 
 
 def test_the_golden_subset_stays_inside_the_class(store, queries):

@@ -102,6 +102,12 @@ def test_ties_go_to_the_lowest_row(make_store):
     assert NearestImage(store).nearest(np.ones((1, 36), np.float32), 1e-9, None).tolist() == [0]
 
 
+def test_images_that_float32_cannot_tell_apart_are_compared_exactly(make_store):
+    points = np.zeros((40, 3), np.float32)
+    points[:, 0], points[:, 1] = 1, np.linspace(2e-4, 1e-5, 40)  # 1 + t^2 rounds to 1
+    assert NearestImage(make_store(points)).nearest(np.zeros((1, 3), np.float32), 1.0, None) == 39
+
+
 def test_nearest_image_with_labels_is_of_the_class(store, queries):
     x = queries(store, 0.2)
     images = store.images()

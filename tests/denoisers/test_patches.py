@@ -79,6 +79,15 @@ def test_each_region_has_its_own_prior(make_store):
     assert far[..., 11:].min() > 0.7
 
 
+def test_the_fitted_patches_are_those_of_a_region_shifted_by_up_to_a_pixel_each_way(make_store):
+    columns = torch.arange(16.0).expand(4000, 1, 16, 16)
+    mixture = PatchMixture(make_store(columns - 20), side=4, components=1)
+    fitted = mixture.fitted()[4]  # of 3 x 3; its patches begin at 6 and 8
+    assert fitted.mean[:4] + 20 == pytest.approx(np.arange(7, 11), abs=0.1)
+    along = fitted.eigenvectors.astype(np.float64)[0] ** 2 @ fitted.eigenvalues
+    assert along == pytest.approx(1 + 2 / 3, rel=0.1)
+
+
 def test_low_noise_returns_the_input_and_high_noise_one_image(store, queries):
     mixture = PatchMixture(store)
     x = queries(store, 1e-3)

@@ -23,6 +23,7 @@ from golddiff import (
 ESTIMATORS = {
     "optimal": Optimal,
     "pca": lambda store: PCA(store, 0.05),
+    "pca 2x2": lambda store: PCA(store, 0.05, share="2x2"),
     "kamb": lambda store: Kamb(store, patch_sizes=3),
     "scfdm": lambda store: SCFDM(store, 0.3, copies=3),
     "pspc": lambda store: PSPCSquare(store, 3),

@@ -60,8 +60,15 @@ def test_square_averages_the_squares_that_hold_a_pixel(store, queries, sigma, p)
     assert gap(store, PSPCSquare(store, p), x, sigma, squares(store.shape, p)) < 1e-5
 
 
+def test_the_relevance_is_the_mean_patch_of_a_pixel(store):
+    patches = squares(store.shape, 3).reshape(-1, store.shape[1] * store.shape[2])
+    expected = np.mean([patches[patches[:, i]].mean(axis=0) for i in range(patches.shape[1])], 0)
+    actual = PSPCSquare(store, 3).relevance(1.0).reshape(store.shape[0], -1)
+    assert np.abs(actual - expected).max() < 1e-6
+
+
 @pytest.mark.kernels
-@pytest.mark.parametrize(("sigma", "level"), [(0.002, 2), (2.0, 1), (60.0, 0)])
+@pytest.mark.parametrize(("sigma", "level"), [(0.002, 2), (2.0, 1), (30.0, 1), (60.0, 0)])
 def test_flex_takes_the_fewest_pixels_that_reach_the_share(store, queries, heatmaps, sigma, level):
     maps = np.load(heatmaps)[level].astype(np.float64)
     patches = np.zeros_like(maps, bool)
@@ -74,6 +81,15 @@ def test_flex_takes_the_fewest_pixels_that_reach_the_share(store, queries, heatm
     patches = patches.reshape(-1, *patches.shape[2:])
     flex = PSPCFlex(store, (0.6, 0.6, 0.6), heatmaps)
     assert gap(store, flex, queries(store, sigma), sigma, patches) < 1e-5
+
+
+def test_rounding_does_not_decide_which_equally_sensitive_pixels_flex_takes(
+    make_store, smooth_images, tmp_path
+):
+    rounded = 1 + 1e-12 * np.random.default_rng(0).random((2, 4, 4, 4, 4))
+    np.save(tmp_path / "maps.npy", rounded)
+    flex = PSPCFlex(make_store(smooth_images(9, (1, 4, 4))), 0.5, tmp_path / "maps.npy")
+    assert flex.ready(1.0).masks.all()
 
 
 def test_without_heatmaps_flex_uses_the_sensitivity_of_wiener(store):

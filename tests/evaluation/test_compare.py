@@ -59,11 +59,11 @@ def test_the_states_of_a_run_are_the_inputs_of_its_steps(store, oracle, sampler)
 
 def test_single_step_errors_are_measured_at_the_oracles_states(store, oracle):
     denoiser = golddiff.Optimal(store)
-    settings = RunSettings(4, 3, batch=3)
-    reference = run(oracle, store, settings)
+    settings = RunSettings(5, 3, batch=2, labels=(0, 1, 2, 2, 1))
+    reference = run(lambda x, sigma, labels: oracle(x, sigma), store, settings)
     result = compare(denoiser, reference, settings)
     for i, (x, sigma) in enumerate(zip(reference.states, reference.sigmas, strict=True)):
-        direct = metrics.mse(denoiser(x, sigma), oracle(x, sigma))
+        direct = metrics.mse(denoiser(x, sigma, settings.labels), oracle(x, sigma))
         assert result.single.mse[i] == pytest.approx(float(direct), rel=1e-5)
     assert compare(denoiser, reference, settings, single_step=False).single is None
 
@@ -78,6 +78,25 @@ def test_r2_of_a_constant_reference_image_is_undefined_and_counted(store):
     assert figures["r2"]["mean"] is None
     assert figures["per_image"]["r2"] == [None, None]
     assert figures["mse"]["count"] == 2
+
+
+def test_curves_of_r2_leave_out_constant_reference_images(store, oracle):
+    def half(x, sigma, labels=None):
+        return oracle(x, sigma) * torch.tensor([0.0, 1.0]).reshape(2, 1, 1, 1)
+
+    wiener = golddiff.Wiener(store)
+    both = evaluate(wiener, half, n=2, steps=2)
+    last = metrics.r2_per_image(both.images, run(half, store, both.settings).images)
+    assert both.own.r2[-1] == pytest.approx(float(last[1]))
+
+
+def test_seconds_are_those_of_an_image_and_step(store, oracle, monkeypatch):
+    ticks = iter(range(10**6))
+    for clock in ("perf_counter", "process_time"):
+        monkeypatch.setattr(f"golddiff.evaluation.runs.time.{clock}", lambda: next(ticks))
+    result = evaluate(golddiff.Wiener(store), oracle, n=6, steps=4, batch=3)
+    # Two of the ticks of both clocks lie within a call; 8 calls take 24 images and steps.
+    assert result.seconds == result.processor_seconds == 2 * 8 / 24
 
 
 def test_different_samplers_share_the_noise_and_have_no_curves(store, oracle):

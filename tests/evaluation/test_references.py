@@ -1,5 +1,7 @@
 """The oracle's runs, cached on disk."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -44,6 +46,18 @@ def test_other_settings_need_another_run(store, oracle, tmp_path, other):
     calls = oracle.call.calls
     reference_run(oracle, store, other, tmp_path)
     assert oracle.call.calls > calls
+
+
+def test_another_shape_or_range_needs_another_run(store, oracle, tmp_path):
+    reference_run(oracle, store, RunSettings(3, 4), tmp_path)
+    calls = oracle.call.calls
+    unclipped = SimpleNamespace(shape=store.shape, is_pixels=False)
+    reference_run(oracle, unclipped, RunSettings(3, 4), tmp_path)
+    assert oracle.call.calls > calls
+    with pytest.raises(ArgumentError, match="oracle: is for images of shape"):
+        reference_run(
+            oracle, SimpleNamespace(shape=(1, 6, 7), is_pixels=True), RunSettings(3, 4), tmp_path
+        )
 
 
 def test_other_weights_need_another_run(store, oracle, tmp_path):

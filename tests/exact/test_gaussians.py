@@ -90,11 +90,22 @@ def test_directions_of_one_gaussian_need_no_search(make_store, smooth_images, mo
     assert values.numpy() == pytest.approx(np.stack([shrunk, shrunk]), rel=1e-9, abs=1e-18)
     flat = vectors.reshape(2, 41, -1).double().numpy()
     assert np.abs(flat[0] @ flat[0].T - np.eye(41)).max() < 1e-5
+    assert (flat.max(axis=2) == np.abs(flat).max(axis=2)).all()  # the largest entry is positive
     coordinates = flat[0, :39] @ factor.eigenvectors
     assert np.linalg.norm(coordinates, axis=1) == pytest.approx(1, abs=1e-5)
     assert np.abs(flat[0, 39:] @ factor.eigenvectors[:, :39]).max() < 1e-5
     identical = make_store(store.images([0]).repeat(2, 1, 1, 1))
     assert golddiff.Wiener(identical).posterior(x, 1.0).directions(2)[0].abs().max() == 0
+
+
+def test_where_one_component_has_all_the_weight_directions_are_its_own():
+    axes = np.eye(4)
+    parts = [Gaussian(np.log(0.5), m, np.array(v), axes[:, :2])
+             for m, v in ((np.zeros(4), [3.0, 2.0]), (np.full(4, 1e3), [1.0, 5.0]))]  # fmt: skip
+    posterior = GaussiansPosterior(lambda: iter(parts), parts[1].mean[None] + 0.1, 1.0)
+    values, vectors = posterior.directions(2)
+    assert values[0] == pytest.approx([5 / 6, 1 / 2])
+    assert np.allclose(vectors[0], axes[[1, 0]])
 
 
 def conditioned(parts, matrix, y, noise):

@@ -311,6 +311,7 @@ def test_conditions_per_image_do_not_depend_on_the_batch_size(store):
     for d in (
         optimal.given(weights),
         golddiff.guided(optimal, labels, 1.0),
+        golddiff.guided(optimal.given(torch.arange(270.0).reshape(3, 90) % 7), 1, 2.0),
         golddiff.Wiener(store).given_measurement(lambda x: x[..., :3], y[..., :3], 0.5),
     ):
         in_two, in_one = (golddiff.sample(d, 3, 4, batch_size=b).images for b in (2, 3))

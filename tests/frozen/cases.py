@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 import golddiff
-from tests.frozen.names import method, tiled
+from golddiff.estimators.registry import MethodSettings, create
+from golddiff.support import Support, TiledSupport
 
 CIFAR_IMAGES = 2000
 # Rows of the queries' clean images; the third image is mirrored.
@@ -21,6 +22,24 @@ TOP = 8  # sources kept for each location
 ATTRIBUTED = (1, 4, 6, 9)  # indices of noise levels with attributions
 ADAPTED = (6,)  # indices of noise levels for adaptive PCA on CIFAR-10
 LOCATIONS = 12
+
+
+class RandomTiles:
+    """A schedule with a separate random support of weighted images for each tile."""
+
+    def __init__(self, side, tiles, images):
+        self.side, self.tiles, self.images = side, tiles, images
+
+    def budgets(self, sigma, n):
+        return n, self.images
+
+    def supports(self, store, x, sigma, label, seed):
+        rows, generator = store.everything(label).rows, np.random.default_rng(seed)
+        drawn = [
+            np.sort(generator.choice(rows, self.images, replace=False)) for _ in range(self.tiles)
+        ]
+        supports = [Support(chosen, generator.uniform(0, 1, self.images)) for chosen in drawn]
+        return [TiledSupport(self.side, supports)] * len(x)
 
 
 def digits():
@@ -86,7 +105,7 @@ class Problem:
 
 def _method(name, seed=0, labelled=(False, True), places=range(10), queries=range(3), **settings):
     def run(problem):
-        denoiser = method(name, problem.store, seed, **settings)
+        denoiser = create(name, problem.store, MethodSettings(**settings), seed)
         return {
             "class" if by_class else "all": problem.outputs(denoiser, by_class, places, queries)
             for by_class in labelled
@@ -109,7 +128,8 @@ def _built(build, labelled=(False, True), places=range(10)):
 def _tiles(problem):
     small = problem.name == "digits"
     base = golddiff.PCA(problem.store, 0.02 if small else 0.03)
-    return _built(lambda store: tiled(base, 4 if small else 8, 4 if small else 16, 60))(problem)
+    schedule = RandomTiles(4, 4, 60) if small else RandomTiles(8, 16, 60)
+    return _built(lambda store: golddiff.GoldDiff(base, schedule))(problem)
 
 
 def _certified(schedule):

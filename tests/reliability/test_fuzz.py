@@ -9,7 +9,7 @@ from reliability.fuzz.campaign import Tally, all_targets, table
 from reliability.fuzz.target import Examiner
 
 SLOW = {
-    *("diffusers network", "published network", "training state", "own network", "EDM pickle"),
+    *("diffusers network", "published network", "training state", "own network"),
     "recorded figures",
 }
 TARGETS = all_targets()

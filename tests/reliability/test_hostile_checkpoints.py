@@ -73,7 +73,8 @@ def test_storage_names_are_checked(tmp_path):
 def test_checkpoints_saved_by_torch_are_read(tmp_path, zipped):
     state = {"a": torch.zeros(3), "b": {"c": [1, 2.5, "x"]}, "d": torch.arange(4)}
     (tmp_path / "m.pt").write_bytes(saved(state, zipped))
-    read_torch(tmp_path / "m.pt")
+    read = read_torch(tmp_path / "m.pt")
+    assert (read["b"], read["d"].tolist()) == (state["b"], [0, 1, 2, 3])
 
 
 def test_archive_with_a_huge_compression_ratio_is_refused(tmp_path):

@@ -11,7 +11,7 @@ from PIL import Image
 
 import golddiff
 from golddiff import ArgumentError
-from golddiff.estimators import dial, operators, restoring
+from golddiff.estimators import dial, measurement, operators, restoring
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.measurement import expected, linear, measurements, pictures_of
 from golddiff.estimators.noise_level import estimated_noise
@@ -81,6 +81,22 @@ def test_one_step_agrees_with_the_equation_in_float64(store, other, name, share,
     assert np.abs(restored - mean.clip(-1, 1)).max() < (0.1 if name == "blurred" else 0.04)
 
 
+def test_golden_subsets_are_the_nearest_to_x_and_y_and_keep_the_users_weights(store, other):
+    base, sigma, softness, noise = golddiff.PCA(store, 0.1), 0.2, 0.5, 0.4
+    schedule, operator = golddiff.PaperSchedule(20, 20, 60, 60), OPERATORS["smaller"]
+    y, x = operator(other[:1]), other[1:2]
+    prior = np.random.default_rng(0).normal(0, 5, 60)
+    (measured,) = measurements(operator, y, SHAPE, 0.0, noise)
+    fit = golddiff.log_likelihood(store, operator, y, noise)[0].numpy()
+    restoring = Restoring(base, schedule, measured, LogWeights.of(fit), base.given(prior), softness)
+    flat = x.reshape(1, -1).numpy()
+    squares = (store.images() - x).square().sum(dim=(1, 2, 3)).double().numpy()
+    score = prior + fit - squares / (2 * (sigma**2 + softness**2))
+    ((_, support),) = restoring.estimator_supports(flat, sigma, LogWeights.of(prior))
+    assert support.rows.tolist() == sorted(np.argsort(-score)[:20].tolist())
+    assert np.allclose(np.diff(support.log_weights), np.diff(prior[support.rows]))
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_restorations_agree_with_the_measurement_within_its_noise(store, other, name, noise):
@@ -101,10 +117,17 @@ def test_the_noise_is_estimated_from_the_picture(make_store, smooth_images, name
     y = operator(other.float() / 127.5 - 1)
     noise, smallest = estimated_noise(store, operator, y)
     assert noise <= 1.5 * smallest
+    assert estimated_noise(store, operator, operator(store.images([0, 1, 2])))[0] == 0
     noisy = y + 0.3 * torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
     assert estimated_noise(store, operator, noisy)[0] == pytest.approx(
         0.3, rel=0.2 if y[0].numel() > 64 else 0.5
     )
+
+
+def test_stripes_are_not_noise(make_store, smooth_images):
+    store = make_store(smooth_images(60, (1, 32, 32)))
+    striped = store.images([0, 1, 2]) + 0.5 * (torch.arange(32) % 2)
+    assert estimated_noise(store, lambda x: x, striped)[0] == 0
 
 
 def test_the_noise_of_a_tiny_picture_cannot_be_estimated(store):
@@ -127,6 +150,16 @@ def test_smooth_projection_also_corrects_the_hole():
     assert smooth[:, ~KNOWN].min() > 0.1
 
 
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_estimate_moves_just_as_far_as_the_noise_explains(other, name):
+    y, noise = OPERATORS[name](other[:1]), 0.05
+    measured = measurements(OPERATORS[name], y, SHAPE, noise, 0.1)[0]
+    for start, expected_rms in ((other[1:2], noise), (other[:1] + 0.01, 0.01)):
+        moved = torch.from_numpy(measured.project(start.reshape(1, -1).numpy()))
+        rms = (OPERATORS[name](moved.reshape(1, *SHAPE).float()) - y).square().mean().sqrt()
+        assert float(rms) == pytest.approx(expected_rms, rel=0.01)
+
+
 def test_a_complete_picture_without_noise_is_returned(store, other):
     result = golddiff.restore(golddiff.PCA(store, 0.1), other, lambda x: x, 1e-6, steps=3)
     torch.testing.assert_close(result.images, other, rtol=0, atol=1e-4)
@@ -144,19 +177,18 @@ def test_a_measurement_with_huge_noise_has_no_effect(store, other, share):
 @given(labels=st.lists(st.integers(0, 3), min_size=1, max_size=40), data=st.data())
 def test_halves_keep_half_of_every_class_and_of_a_priors_images(labels, data):
     """The first row keeps all images; others half of each group, rounded up, whatever n is."""
-    excluded = np.array(
-        data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
-    )
+    booleans = st.lists(st.booleans(), min_size=len(labels), max_size=len(labels))
+    excluded = np.array([data.draw(booleans), data.draw(booleans)])
     store = SimpleNamespace(n=len(labels), labels=torch.tensor(labels))
-    prior = LogWeights(np.where(excluded, -np.inf, 0.0))
-    log_weights = halves(store, (prior,), 3, 5)
+    priors = [LogWeights(np.where(own, -np.inf, 0.0)) for own in excluded]
+    log_weights = halves(store, priors, 3, 5)
     assert (log_weights[0] == 0).all()
-    assert (log_weights[:2] == halves(store, (prior,), 2, 5)).all()
-    for label in set(labels):
-        for is_excluded in (False, True):
-            group = (store.labels.numpy() == label) & (excluded == is_excluded)
-            kept = (log_weights[1:, group] == 0).sum(axis=1)
-            assert (kept == -(-group.sum() // 2)).all()
+    assert (log_weights[:2] == halves(store, priors, 2, 5)).all()
+    for row, own in ((1, excluded[1]), (2, excluded[0])):  # restorations share priors in turn
+        for label in set(labels):
+            for is_excluded in (False, True):
+                group = (store.labels.numpy() == label) & (own == is_excluded)
+                assert (log_weights[row, group] == 0).sum() == -(-group.sum() // 2)
 
 
 def test_a_restoration_does_not_depend_on_n_and_differs_from_the_others(store, other):
@@ -199,6 +231,18 @@ def test_expected_is_the_posterior_mean_under_a_gaussian_fit(store, other, name)
     assert picture.reshape(len(other), -1).numpy() == pytest.approx(
         (m + residual @ gain.T).clip(-1, 1), abs=1e-5
     )
+    y, operator = OPERATORS[name](other), OPERATORS[name]
+    assert torch.equal(expected(store, operator, y), expected(store, operator, y, 0.2))
+
+
+def test_expected_uses_the_images_that_fit_y_best_and_the_first_of_equal_ones(
+    make_store, other, monkeypatch
+):
+    monkeypatch.setattr(measurement, "NEARBY", 5)
+    images = torch.rand(200, *SHAPE, generator=torch.Generator().manual_seed(0)) - 0.5
+    images[150:, :, KNOWN] = other[0][:, KNOWN]
+    stores, y = (make_store(images), make_store(images[150:155])), OPERATORS["hole"](other[:1])
+    assert torch.equal(*(expected(store, OPERATORS["hole"], y) for store in stores))
 
 
 def test_mean_and_spread_are_shown_only_if_restorations_differ(other):

@@ -96,6 +96,10 @@ def test_four_trailing_float_channels_are_not_moved():
     assert open_source(np.zeros((2, 8, 8, 4), np.float32)).info.shape == (8, 8, 4)
 
 
+def test_the_last_axis_of_small_images_is_no_channel():
+    assert open_source(np.zeros((5, 4, 7, 4), np.uint8)).info.shape == (4, 7, 4)
+
+
 @pytest.mark.parametrize("dtype", [bool, np.int64, np.uint16, np.complex64, object])
 def test_other_data_types_are_refused_by_name(dtype):
     with pytest.raises(SourceError, match=np.dtype(dtype).name):

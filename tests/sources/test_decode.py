@@ -161,6 +161,9 @@ def test_a_large_jpeg_keeps_its_brightness_when_scaled():
     small = decode(encoded(image, "JPEG", quality=95), size=16)[0].astype(float)
     mean = image.reshape(16, 32, 16, 32).mean((1, 3))
     assert np.abs(small - mean).max() < 4
+    stripes = np.repeat(255 * (x // 8 % 2)[..., None], 3, 2).astype(np.uint8)
+    drawn = decode(encoded(stripes, "JPEG", quality=95), size=128)[0].astype(float)
+    assert np.abs(drawn - 255 * (np.arange(128) // 2 % 2)).mean() < 25  # no detail is lost
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP"])

@@ -102,11 +102,11 @@ def test_the_error_for_a_save_to_disk_folder_names_load_from_disk(tmp_path):
 
 
 def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path):
-    fill(tmp_path / "elsewhere", 2)
+    fill(tmp_path / "photos of others", 2)
     inside = tmp_path / "photos"
     inside.mkdir()
-    os.symlink(tmp_path / "elsewhere", inside / "linked")
-    os.symlink(tmp_path / "elsewhere" / "000.png", inside / "one.png")
+    os.symlink(tmp_path / "photos of others", inside / "linked")
+    os.symlink(tmp_path / "photos of others" / "000.png", inside / "one.png")
     with pytest.raises(SourceError, match="2 symbolic links"):
         open_source(inside)
     fill(inside, 1)

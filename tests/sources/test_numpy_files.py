@@ -19,18 +19,6 @@ def test_an_npy_file_gives_its_images(tmp_path):
     assert np.array_equal(read(open_source(tmp_path / "a.npy"), 2)[0], IMAGES)
 
 
-def test_an_npy_file_of_floats_keeps_its_values(tmp_path):
-    latents = np.random.default_rng(0).normal(size=(5, 4, 8, 8))
-    np.save(tmp_path / "a.npy", latents)
-    assert np.array_equal(read(open_source(tmp_path / "a.npy"))[0], latents.astype(np.float32))
-
-
-def test_a_non_finite_value_in_an_npy_file_is_refused_on_reading(tmp_path):
-    np.save(tmp_path / "a.npy", np.array([[0.0, 1.0], [0.0, np.nan]]))
-    with pytest.raises(SourceError, match="example 1"):
-        read(open_source(tmp_path / "a.npy"))
-
-
 @pytest.mark.parametrize(
     ("images", "labels"),
     [("images", "labels"), ("x", "y"), ("arr_0", "arr_1"), ("x_train", "y_train"), ("data", "y")],

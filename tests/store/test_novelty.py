@@ -15,7 +15,8 @@ def store(make_store, smooth_images):
 
 
 def test_a_training_image_has_novelty_0_and_is_a_copy(store):
-    result = golddiff.novelty(store.images([3, 77]), store)
+    rounded = store.images([3, 77]) + torch.tensor([0, 1e-7]).reshape(2, 1, 1, 1)
+    result = golddiff.novelty(rounded, store)
     assert result.novelty.tolist() == [0, 0]
     assert result.nearest.tolist() == [3, 77]
     assert result.copies.all()
@@ -58,6 +59,7 @@ def test_the_two_nearest_are_exact_and_ties_go_to_the_lower_row(make_store, stor
         [600, 601],
         [1200, 1201],
     ]
+    assert spacing(repeated) == pytest.approx((2 / 3) ** 0.5)  # however many are equal
 
 
 def test_the_spacing_is_the_cached_mean_nearest_neighbour_distance(make_store):

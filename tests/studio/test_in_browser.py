@@ -2,10 +2,10 @@
 
 import json
 import os
+import random
 import re
 import shutil
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -15,7 +15,9 @@ from PIL import Image
 import golddiff
 from golddiff.cli import run
 from golddiff.studio.library import AT_FIRST
+from golddiff.system.memory import process_memory
 from golddiff.system.pictures import to_pixels
+from reliability.sessions import FORM, HOSTILE, LIMIT, Page, upload_of
 from tests.studio.browser import Browser, wait
 
 
@@ -278,40 +280,38 @@ def test_a_port_in_use_is_reported(studio, capsys):
 
 
 def test_other_files_are_neither_served_nor_accepted_as_uploads(studio, tmp_path):
-    secret = tmp_path / "secret.png"
+    page, secret = Page(studio.port, random.Random(0)), tmp_path / "secret.png"
     Image.new("L", (8, 8)).save(secret)
-    for path in (secret, Path("/etc/passwd"), Path(__file__)):
-        with pytest.raises(urllib.error.HTTPError) as error:
-            urllib.request.urlopen(f"{studio.url}gradio_api/file={path}")
-        assert error.value.code in (403, 404)
-    assert '"success":false' in _upload_by_path(studio, str(secret))
-
-
-def test_no_upload_is_fetched_from_another_host(studio):
-    assert '"success":false' in _upload_by_path(studio, "http://images.example/cat.png")
+    for path in (secret, "/etc/passwd", __file__):
+        assert page.status("GET", f"/gradio_api/file={path}") in ("HTTP 403", "HTTP 404")
+    for path in (str(secret), "http://images.example/cat.png"):
+        assert upload_of(page, path) == "told"
     assert "images.example" not in studio.hosts_contacted()
 
 
 def test_a_form_of_a_foreign_page_leaves_no_files(studio):
     """Browsers send forms, with files, to other origins without asking."""
+    page, headers = Page(studio.port, random.Random(0)), {**FORM, "origin": "https://evil.example"}
     form = b'--b\r\nContent-Disposition: form-data; name="files"; filename="x"\r\n\r\nx\r\n--b--'
     before = set(studio.output.parent.rglob("x"))
     for path in ("upload", "component_server"):
-        request = urllib.request.Request(
-            f"{studio.url}gradio_api/{path}", form,
-            {"content-type": "multipart/form-data; boundary=b", "origin": "https://evil.example"},
-        )  # fmt: skip
-        with pytest.raises(urllib.error.HTTPError) as error:
-            urllib.request.urlopen(request)
-        assert error.value.code in (403, 404)
+        status = page.status("POST", f"/gradio_api/{path}", form, headers)
+        assert status in ("HTTP 403", "HTTP 404")
     assert set(studio.output.parent.rglob("x")) == before
 
 
-def test_requests_that_name_another_host_are_refused(studio):
-    request = urllib.request.Request(studio.url, headers={"host": "studio.example"})
-    with pytest.raises(urllib.error.HTTPError) as error:
-        urllib.request.urlopen(request)
-    assert error.value.code == 403
+@pytest.mark.parametrize("request_", HOSTILE, ids=lambda request_: request_.__name__)
+def test_the_studio_survives_hostile_requests(studio, request_):
+    page = Page(studio.port, random.Random(1))
+    refusals = ("told", *(f"HTTP {status}" for status in (400, 403, 404, 413, 422)))
+    others = {
+        "large_upload": ["HTTP 200"],  # a large file is allowed
+        "slow_request": ["left"],
+        "absurd_settings": [*refusals, "done"],
+    }
+    assert request_(page) in others.get(request_.__name__, refusals)
+    assert page.status("GET", "/") == "HTTP 200"
+    assert process_memory(studio.process.pid)["VmHWM"] < LIMIT
 
 
 def test_the_page_refers_to_no_other_host(studio):
@@ -325,20 +325,3 @@ def test_the_page_refers_to_no_other_host(studio):
 def test_the_server_contacts_no_other_host(studio, browser):
     generate(browser)
     assert studio.hosts_contacted() <= {"127.0.0.1", "unix"}
-
-
-def _upload_by_path(studio, path):
-    """The studio's answer to an upload event for a path that was never uploaded."""
-    config = json.load(urllib.request.urlopen(f"{studio.url}config"))
-    upload = next(d for d in config["dependencies"] if any(t[1] == "upload" for t in d["targets"]))
-    file = {"path": path, "meta": {"_type": "gradio.FileData"}}
-    session = f"intruder{time.monotonic_ns()}"
-    body = {"data": ["digits", file], "fn_index": upload["id"], "session_hash": session}
-    request = urllib.request.Request(
-        f"{studio.url}gradio_api/queue/join", json.dumps(body).encode(),
-        {"content-type": "application/json"},
-    )  # fmt: skip
-    assert "event_id" in json.load(urllib.request.urlopen(request))
-    events = urllib.request.urlopen(f"{studio.url}gradio_api/queue/data?session_hash={session}")
-    lines = [line for line in events.read().decode().splitlines() if "process_completed" in line]
-    return lines[0].replace(" ", "")

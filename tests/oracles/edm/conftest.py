@@ -4,8 +4,11 @@ import pytest
 
 from golddiff import load_oracle as load_edm
 from golddiff.system.errors import CheckpointError
+from reliability.fuzz.watch import FORBIDDEN, watched
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
-from tests.oracles.edm.watch import watched
+
+# The reader of these files imports, compiles and looks up nothing by name.
+NOTHING = (*FORBIDDEN, "import", "compile", "pickle.find_class", "sys._getframe")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,7 @@ def refused(tmp_path, network, monkeypatch):
 
     def check(data, name, prefix="asks for "):
         path.write_bytes(data)
-        with watched() as events, pytest.raises(CheckpointError) as caught:
+        with watched(tmp_path, NOTHING) as events, pytest.raises(CheckpointError) as caught:
             load_edm(path)
         assert f"{prefix}{name}" in str(caught.value)
         assert events == []

@@ -11,15 +11,16 @@ import torch
 
 from golddiff import load_oracle as load_edm
 from golddiff.system.errors import CheckpointError
+from reliability.fuzz.watch import watched
+from tests.oracles.edm.conftest import NOTHING
 from tests.oracles.edm.hostile import SYSTEM, TOUCH, Evil, unicode
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
-from tests.oracles.edm.watch import watched
 
 
 def test_planted_code_runs_under_plain_pickle(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = pickle.dumps(Evil(os.system, TOUCH))
-    with watched() as events:
+    with watched(tmp_path, NOTHING) as events:
         pickle.loads(data)
     assert (tmp_path / "PROOF").exists()
     assert any(event.startswith("os.system") for event in events)
@@ -144,7 +145,7 @@ def test_source_text_in_the_file_is_not_run(tmp_path, network):
     assert source.encode() in pickled(network, source=source)
     path.write_bytes(pickled(network, source=source))
     load_edm(path)
-    with watched() as events:
+    with watched(tmp_path, NOTHING) as events:
         load_edm(path)
     assert events == []
     assert not (tmp_path / "ran").exists()
