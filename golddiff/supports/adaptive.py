@@ -352,9 +352,6 @@ class _LevelSearch:
 
     def _posterior(self, x: F32, query: int, supports: Sequence[AnySupport]) -> Posterior:
         """The partial posterior of one query, with one row for each support."""
-        copies, store = (
-            np.repeat(x[query : query + 1], len(supports), axis=0),
-            self._estimator.store,
-        )
-        posterior: Posterior = store.posterior(self._estimator, copies, self._sigma, supports)
+        estimator, copies = self._estimator, np.repeat(x[query : query + 1], len(supports), axis=0)
+        posterior: Posterior = estimator.store.posterior(estimator, copies, self._sigma, supports)
         return posterior
