@@ -121,16 +121,19 @@ def noise():
     return torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-def test_certified_returns_the_mean_of_a_call_and_a_bound_on_its_error(make_store, smooth_images):
+@pytest.mark.parametrize("sigma", [0.05, 0.2])
+def test_certified_returns_the_mean_of_a_call_and_a_bound_on_its_error(
+    make_store, smooth_images, sigma
+):
     store = make_store(smooth_images(600, (1, 8, 8)), torch.arange(600) % 3)
     golden = GoldDiff(Optimal(store), PaperSchedule())
-    x = store.images(range(4)) + 0.2 * noise()
+    x = store.images(range(4)) + sigma * noise()
     for label in (None, 1):
-        mean, bound = golden.certified(x, 0.2, label)
-        assert torch.equal(mean, golden(x, 0.2, label))
+        mean, bound = golden.certified(x, sigma, label)
+        assert torch.equal(mean, golden(x, sigma, label))
         assert bound.shape == (4,)
         for i, query in enumerate(x.flatten(1).numpy()):  # the output's rounding is in the bound
-            exact = exact_mean(store, query, 0.2, store.rows_of(label))
+            exact = exact_mean(store, query, sigma, store.rows_of(label))
             assert np.linalg.norm(mean[i].double().numpy().ravel() - exact) <= bound[i] + 1e-12
 
 
