@@ -211,12 +211,15 @@ class MeasuredGaussians(GaussianDenoiser):
         measured = check_measured(y, noise)
         if noise == 0:
             raise ArgumentError("noise: got 0, but Gaussians need a number above 0")
-        self.unmeasured, self.operator, self.y, self.noise = unmeasured, operator, y, noise
+        self.unmeasured, self.noise = unmeasured, noise
         linearized = linear(operator, self.store.shape, tuple(y.shape[1:]))
         self._matrix = linearized.matrix
         self._values = (measured - linearized.constant).numpy()[:, linearized.active]
         self.batch = max(unmeasured.batch, len(y))
         self._cached: tuple[Any, list[Gaussian]] = (None, [])
+
+    def __repr__(self) -> str:
+        return f"{self.unmeasured!r}.given_measurement(...)"
 
     def _groups(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, eye_array, hstack
+from scipy.sparse import csr_array, hstack
 from scipy.sparse.linalg import LinearOperator as Products
-from scipy.sparse.linalg import aslinearoperator, lsqr
+from scipy.sparse.linalg import lsqr
 
+from golddiff.estimators.seamless import smoothed
 from golddiff.kernels.lowest import lowest
 from golddiff.noise import precision
 from golddiff.samplers import initial_noise
 from golddiff.store.likelihood import applied, as_call, log_likelihood
+from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, I64
@@ -31,7 +32,7 @@ MIN_SPREAD = 0.02  # smallest standard deviation that is shown, about 3 of 256 g
 SMOOTH_TOL = 0.01  # distance to y where the smooth projection ends and the plain one takes over
 EXACT = 1e-3  # a quarter of an 8-bit step; a smaller distance to y makes no visible difference
 NEARBY, MIN_NOISE = 1000, 0.2  # of :func:`expected`, chosen on 24 other digits and faces
-REACH, NUGGET = 16, 0.4  # correlation of neighbouring pixels (docs/results/restoring.md)
+FLATNESS = 4  # lambda * side, of the covariance of neighbours (docs/results/restoring.md)
 LINEARITY_TOL = 1e-3  # relative error of additivity, on noise, up to which an operator is linear
 
 
@@ -92,24 +93,37 @@ class Measurement:
         x0 + a A^+ (y - A x0), with the smallest such a in [0, 1]. LSQR approximates A^+ and stops
         at the noise (or at ``EXACT``), or after ``iterations``, which limits deblurring.
         """
-        return self._projected(x0, EXACT, iterations, _identity(math.prod(self.operator.shape)))
+        return self._projected(x0, EXACT, iterations, lambda values: values)
 
     def project_smoothly(self, x0: NDArray[np.floating[Any]]) -> F64:
         """:meth:`project`, but unmeasured values move with their measured neighbours.
 
-        x0 + a K A^T (A K A^T)^+ (y - A x0), so that a hole continues the colours around it. K is a
-        separable covariance of neighbouring pixels: along rows and along columns, its entry for
-        pixels i and j is exp(-|i - j| / r) + 0.4 (i = j), with r = max(side / 16, 2).
+        x0 + a K A^T (A K A^T)^+ (y - A x0), so that a hole continues the colours around it. K is
+        the covariance (lambda + L)^-1 of neighbouring pixels, lambda = 4 / side; L as in
+        :mod:`golddiff.estimators.seamless`. It has no direction, so noise leaves no stripes.
         """
-        root = _smooth_root(self.operator.shape)
+        shape = self.operator.shape
+
+        def root(values: F64) -> F64:
+            return smoothed(values.reshape(1, *shape), FLATNESS / max(shape[1:]), 0.5).ravel()
+
         return self.project(self._projected(x0, SMOOTH_TOL, MAX_ITERATIONS, root))
 
     def _projected(
-        self, x0: NDArray[np.floating[Any]], tol: float, iterations: int, root: Products
+        self,
+        x0: NDArray[np.floating[Any]],
+        tol: float,
+        iterations: int,
+        root: Callable[[F64], F64],
     ) -> F64:
-        """Estimates (b, D) moved by a K A^T (A K A^T)^+ (y - A x0), with K = root root^T."""
+        """Estimates (b, D) moved by a K A^T (A K A^T)^+ (y - A x0); ``root`` is that of K."""
         matrix, transposed = self.operator.matrix, self.operator.transposed
-        a_root = Products(matrix.shape, matrix.dot, transposed.dot, dtype=np.float64) @ root
+        a_root = Products(
+            matrix.shape,
+            lambda values: matrix @ root(values.ravel()),
+            lambda measured: root(transposed @ measured.ravel()),
+            dtype=np.float64,
+        )
 
         def move(x0: F64) -> F64:
             residual = self.y - matrix @ x0
@@ -117,9 +131,8 @@ class Measurement:
             norm = float(np.linalg.norm(residual))
             if norm <= target:
                 return x0
-            shift = (
-                root @ lsqr(a_root, residual, atol=0, btol=target / norm, iter_lim=iterations)[0]
-            )
+            found = lsqr(a_root, residual, atol=0, btol=target / norm, iter_lim=iterations)
+            shift = root(found[0])
             step: F64 = matrix @ shift
             left = float(np.linalg.norm(residual - step))
             size = float(np.linalg.norm(step))
@@ -130,37 +143,8 @@ class Measurement:
             moved: F64 = x0 + (1 - min(untaken, 1.0)) * shift
             return moved
 
-        with (
-            single_threaded_blas()
-        ):  # a norm of 12,288 values took 7 ms on two threads if one was busy
+        with single_threaded_blas():  # a norm took 7 ms on two threads if one was busy
             return np.stack([move(image.astype(np.float64)) for image in x0])
-
-
-@cache
-def _identity(d: int) -> Products:
-    """The root of K = I, with which each value moves independently."""
-    return aslinearoperator(eye_array(d))
-
-
-@cache
-def _smooth_root(shape: tuple[int, ...]) -> Products:
-    """A root of the K of :meth:`Measurement.project_smoothly`, for images (C, H, W)."""
-    _, height, width = shape
-    down, across = _line_root(height), _line_root(width)
-
-    def times(down: F64, across: F64, u: F64) -> F64:
-        return (down @ u.reshape(shape) @ across.T).ravel()
-
-    d = math.prod(shape)
-    return Products((d, d), partial(times, down, across), partial(times, down.T, across.T),
-                    dtype=np.float64)  # fmt: skip
-
-
-def _line_root(side: int) -> F64:
-    positions = np.arange(side)
-    covariance = np.exp(-np.abs(positions[:, None] - positions) / max(side / REACH, 2))
-    root: F64 = np.linalg.cholesky(covariance + NUGGET * np.eye(side))
-    return root
 
 
 def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> LinearOperator:
@@ -250,6 +234,7 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
 
     Source: the analysis step of the ensemble Kalman filter (Evensen 2003), over nearby images.
     """
+    check_not_negative("noise", noise)
     s, out = max(noise, MIN_NOISE), []
     logs = log_likelihood(store, operator, y, s).numpy()
     for own_y, log in zip(y.detach().cpu().double(), logs, strict=True):

@@ -36,11 +36,7 @@ def kept(mask: torch.Tensor) -> Operator:
         raise ArgumentError(
             f"mask: keeps {int(mask.sum())} of {mask.numel()} pixels, expected some and not all"
         )
-
-    def operator(images: torch.Tensor) -> torch.Tensor:
-        return images[..., mask]
-
-    return operator
+    return lambda images: images[..., mask]
 
 
 def smaller(factor: int) -> Operator:
@@ -51,11 +47,7 @@ def smaller(factor: int) -> Operator:
     """
     if not is_whole(factor) or factor < 2:
         raise ArgumentError(f"factor: got {factor!r}, expected a whole number of 2 or more")
-
-    def operator(images: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.avg_pool2d(images, int(factor))
-
-    return operator
+    return lambda images: torch.nn.functional.avg_pool2d(images, int(factor))
 
 
 def grey(images: torch.Tensor) -> torch.Tensor:
@@ -91,11 +83,7 @@ def blurred(width: float) -> Operator:
 
 def composed(*operators: Operator) -> Operator:
     """The composition of operators; the first is applied first."""
-
-    def operator(images: torch.Tensor) -> torch.Tensor:
-        return reduce(lambda values, apply: apply(values), operators, images)
-
-    return operator
+    return lambda images: reduce(lambda values, apply: apply(values), operators, images)
 
 
 def _kept_part(image: Image.Image, height: int, width: int) -> str:

@@ -128,11 +128,10 @@ class Optimal(Estimator):
             (b, D + 3): the derivative in x, then the sums of c_i s_i, c_i and w_i s_i.
         """
         prior, gain = part.log_importance(), precision(sigma)
-        mean, u = known.mean.numpy(), cotangent.astype(np.float32)
+        mean = known.mean.numpy()
         kept, log_shares = self._log_shares(x, sigma, part, known)
         with self.images.stored.resident(part.rows[kept]) as (loaded, rows):
-            products = products_of(loaded, rows, u)
-            pulls = np.exp(log_shares) * (products - (u * mean).sum(axis=1, keepdims=True))
+            pulls = np.exp(log_shares) * products_of(loaded, rows, cotangent, mean)
             sums = sums_of(loaded, rows, pulls)
         in_x = 2 * gain * (sums - pulls.sum(axis=1, keepdims=True) * mean)
         slopes = (log_shares - prior[..., kept]) / gain  # up to a constant common to all images

@@ -47,20 +47,20 @@ class Seamless:
         """The images u (b, D) that fit the means (b, V)."""
         m, down, right = means.reshape(len(means), 3, *self.shape).swapaxes(0, 1)
         adjoint = (np.roll(down, 1, 2) - down) + (np.roll(right, 1, 3) - right)  # grad^T
-        return _solved(LAMBDA * m + adjoint).reshape(len(means), -1)
+        return smoothed(LAMBDA * m + adjoint, LAMBDA).reshape(len(means), -1)
 
     def transposed(self, cotangents: F64) -> F64:
         """The transpose of the linear map :meth:`joined`, from (b, D) to (b, V)."""
         b, d = cotangents.shape
-        transposed = self.summands(_solved(cotangents.reshape(b, *self.shape)))
+        transposed = self.summands(smoothed(cotangents.reshape(b, *self.shape), LAMBDA))
         transposed[:, :d] *= LAMBDA
         return transposed
 
 
-def _solved(images: F64) -> F64:
-    """(lambda + L)^-1 applied to images (b, C, H, W)."""
+def smoothed(images: F64, flatness: float, power: float = 1.0) -> F64:
+    """(flatness + L)^-power applied to images (b, C, H, W)."""
     eigenvalues = [2 - 2 * np.cos(np.pi * np.arange(n) / n) for n in images.shape[2:]]
-    scale = LAMBDA + eigenvalues[0][:, None] + eigenvalues[1]
+    scale = (flatness + eigenvalues[0][:, None] + eigenvalues[1]) ** power
     spectrum = dctn(images, axes=(2, 3), norm="ortho") / scale
     solution: F64 = idctn(spectrum, axes=(2, 3), norm="ortho")
     return solution

@@ -63,8 +63,11 @@ def _convert(octets, numbers, rows, first, start, scale, offset, values):  # typ
 
 
 @njit(nogil=True, cache=True)
-def _pairs(octets, numbers, rows, queries, scale, offset, products, values, out):  # type: ignore[no-untyped-def]
-    """Squared distances or inner products; ``queries`` are flat, each padded to whole LANES."""
+def _pairs(octets, numbers, rows, queries, scale, offset, means, values, out):  # type: ignore[no-untyped-def]
+    """Squared distances, or inner products with values minus ``means``, if any.
+
+    ``queries`` and ``means`` are flat, each padded to whole LANES.
+    """
     d = octets.shape[1]
     padded = -(-d // LANES) * LANES
     totals = np.empty((len(out), ROWS))
@@ -76,13 +79,13 @@ def _pairs(octets, numbers, rows, queries, scale, offset, products, values, out)
                 at, total = q * padded + start, totals[q]
                 a = b = c = e = spread(np.float32(0.0))
                 stop = min(STRETCH, padded - start)
-                for n in range(0, stop if products else 0, LANES):
-                    value = load(queries, at + n)
-                    a = a + value * load(values, n)
-                    b = b + value * load(values, n + STRETCH)
-                    c = c + value * load(values, n + 2 * STRETCH)
-                    e = e + value * load(values, n + 3 * STRETCH)
-                for n in range(0, 0 if products else stop, LANES):
+                for n in range(0, stop if len(means) else 0, LANES):
+                    value, mean = load(queries, at + n), load(means, at + n)
+                    a = a + value * (load(values, n) - mean)
+                    b = b + value * (load(values, n + STRETCH) - mean)
+                    c = c + value * (load(values, n + 2 * STRETCH) - mean)
+                    e = e + value * (load(values, n + 3 * STRETCH) - mean)
+                for n in range(0, 0 if len(means) else stop, LANES):
                     value = load(queries, at + n)
                     o = value - load(values, n)
                     p = value - load(values, n + STRETCH)
@@ -193,18 +196,18 @@ def _weighted_sums(octets, numbers, rows, weights, scale, offset, means, out):  
 
 def distances_of(stored: Stored, rows: I64, x: F32) -> F64:
     """Like :func:`squared_distances`, for images in memory and on one thread."""
-    return _pairwise(stored, rows, x, products=False)
+    return _pairwise(stored, rows, x, NO_MEANS)
 
 
-def products_of(stored: Stored, rows: I64, x: F32) -> F64:
-    """Inner products x_q . x_i of every query and row, (b, k); one thread."""
-    return _pairwise(stored, rows, x, products=True)
+def products_of(stored: Stored, rows: I64, u: F64, means: F64) -> F64:
+    """Inner products u_q . (x_i - means_q) of every query and row, (b, k); one thread."""
+    return _pairwise(stored, rows, u, _padded(means))
 
 
-def _pairwise(stored: Stored, rows: I64, x: F32, products: bool) -> F64:
+def _pairwise(stored: Stored, rows: I64, x: NDArray[np.floating], means: F32) -> F64:
     """Allocates outside compiled code: Numba compiles copies into slices for seconds."""
     values, out = empty_numbers(ROWS * STRETCH), np.empty((len(x), len(rows)))
-    _pairs(*stored.arrays, rows, _padded(x), *stored.scaling, products, values, out)
+    _pairs(*stored.arrays, rows, _padded(x), *stored.scaling, means, values, out)
     return out
 
 

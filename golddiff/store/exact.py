@@ -12,7 +12,6 @@ logits and weights. A pass is an estimator whose partial sums add up, so shards 
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from functools import cached_property, reduce
@@ -272,10 +271,13 @@ class ImagesPosterior:
     def directions(self, k: int) -> tuple[F64, F64]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
         self._require_joint("directions")
-        b, d = self.x.shape
-        values, vectors = zip(
-            *(main_directions(self._single(i).times, d, k) for i in range(b)), strict=True
+        pairs = zip(self.x, per_query(self.supports, len(self.x)), strict=True)
+        singles = (
+            ImagesPosterior(self.estimator, x[None], self.sigma, [support], self._log_prior)
+            for x, support in pairs
         )
+        found = (main_directions(single.times, self.x.shape[1], k) for single in singles)
+        values, vectors = zip(*found, strict=True)
         return np.stack(values), np.stack(vectors)
 
     def draw(self, n: int, seed: int, positions: Sequence[int]) -> F32:
@@ -285,14 +287,6 @@ class ImagesPosterior:
         drawn: TopImages = self.estimator.store.answer(question, self.x, self.supports)
         values: F32 = self.estimator.store.values(drawn.rows.T.ravel())
         return values.reshape(n, len(self.x), -1)
-
-    def _single(self, query: int) -> ImagesPosterior:
-        """The posterior of one query of the batch."""
-        single, index = copy.copy(self), slice(query, query + 1)
-        single.x, single.supports = self.x[index], per_query(self.supports, len(self.x))[index]
-        single._cache = None if self._cache is None else self._cache[index]
-        single.__dict__["_first"] = self._first.of([query])
-        return single
 
     def _require_joint(self, what: str) -> None:
         if not self.estimator.joint:

@@ -60,8 +60,9 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
 def check_measured(y: torch.Tensor, noise: float) -> torch.Tensor:
     """Check measurements and noise; return the measurements as (B, m) float64."""
     check_not_negative("noise", noise)
-    if not isinstance(y, torch.Tensor) or y.ndim < 1 or not torch.isfinite(y).all():
-        raise ArgumentError("y: expected a tensor (B, *measured) of finite numbers")
+    if not isinstance(y, torch.Tensor) or y.ndim < 1 or not len(y) or not torch.isfinite(y).all():
+        raise ArgumentError("y: expected a tensor (B, *measured) of finite numbers, B at least 1")
+    _check_real("y", y)
     check_dense("y", y)
     return y.detach().to("cpu", torch.float64).reshape(len(y), -1)
 
@@ -92,4 +93,10 @@ def applied(operator: Operator, images: torch.Tensor, shape: tuple[int, ...]) ->
         )
     if not torch.isfinite(output).all():
         raise ArgumentError("operator: got NaN or infinity in its output, expected finite values")
+    _check_real("operator", output)
     return output
+
+
+def _check_real(name: str, values: torch.Tensor) -> None:
+    if values.is_complex():  # a conversion to real numbers would drop the imaginary part
+        raise ArgumentError(f"{name}: got {values.dtype}, expected reals; use torch.view_as_real")

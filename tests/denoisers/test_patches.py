@@ -84,7 +84,7 @@ def test_the_fitted_patches_are_those_of_a_region_shifted_by_up_to_a_pixel_each_
     mixture = PatchMixture(make_store(columns - 20), side=4, components=1)
     fitted = mixture.fitted()[4]  # of 3 x 3; its patches begin at 6 and 8
     assert fitted.mean[:4] + 20 == pytest.approx(np.arange(7, 11), abs=0.1)
-    along = fitted.eigenvectors.astype(np.float64)[0] ** 2 @ fitted.eigenvalues
+    along = fitted.vectors.astype(np.float64)[0] ** 2 @ fitted.values
     assert along == pytest.approx(1 + 2 / 3, rel=0.1)
 
 

@@ -147,6 +147,7 @@ def test_given_measurement_is_gaussian_conditioning(store, queries, make, label,
         values = torch.linalg.eigvalsh(covariance[0]).flip(0)[:2]
         assert (posterior.directions(2)[0][q] - values).abs().max() < 1e-5
     assert torch.allclose(measured(x, sigma, label), posterior.mean, atol=1e-6)
+    assert repr(measured) == f"{d!r}.given_measurement(...)"
     # Conditioning on two parts of y in turn equals conditioning on y.
     half = d.given_measurement(lambda v: operator(v)[:, :2], y[:, :2], noise)
     both = half.given_measurement(lambda v: operator(v)[:, 2:], y[:, 2:], noise)

@@ -239,6 +239,13 @@ def test_bad_arguments_are_refused(store, queries):
         (lambda: golddiff.log_likelihood(store, 3, x, 1.0), "operator: got int"),
         (lambda: golddiff.log_likelihood(store, abs, x[:, :, 1:], 1.0), "operator: got output (64"),
         (lambda: golddiff.log_likelihood(store, abs, [1.0], 1.0), "y: expected a tensor"),
+        (lambda: golddiff.log_likelihood(store, abs, x[:0], 1.0), "y: expected a tensor"),
+        (lambda: golddiff.log_likelihood(store, abs, 1j * x, 1.0), "y: got torch.complex64"),
+        (
+            lambda: golddiff.log_likelihood(store, torch.fft.fft, x, 1.0),
+            "operator: got torch",
+        ),
+        (lambda: golddiff.Wiener(store).given_measurement(abs, 1j * x, 1.0), "y: got torch"),
     ]
     for call, message in cases:
         with pytest.raises(golddiff.ArgumentError) as caught:

@@ -74,6 +74,15 @@ def test_a_posterior_of_one_image_has_no_variance(make_store):
     assert torch.allclose(vectors.flatten(2).norm(dim=2), torch.ones(1, 2))
 
 
+@pytest.mark.parametrize("sigma", [1e-3, 1e-6, 1e-15])
+def test_the_gradient_is_0_where_one_image_has_all_the_weight(make_store, sigma):
+    """The Jacobian is covariance / sigma^2: rounding of the covariance would be divided too."""
+    store = make_store(3 * torch.randn(9, 4, 6, 6, generator=torch.Generator().manual_seed(0)))
+    x = (store.images([2, 4]) + sigma).requires_grad_()
+    golddiff.Optimal(store)(x, sigma).square().sum().backward()
+    assert x.grad.abs().max() < 1e-6
+
+
 def test_the_score_is_the_gradient_of_the_log_density(store, queries):
     sigma = torch.tensor([0.3, 0.7, 2.0, 9.0])
     x, d, step = queries(store, 1.0), golddiff.Optimal(store), 1e-3

@@ -72,13 +72,15 @@ def test_one_step_agrees_with_the_equation_in_float64(store, other, name, share,
     assert np.abs(restoring.denoise_over(flat, sigma, supports)[0] - mean).max() < 2e-5
 
     residual = y.reshape(-1).double().numpy() - a @ mean
-    gap = np.abs(np.arange(8)[:, None] - np.arange(8))
-    kernel = np.exp(-gap / 2) + 0.4 * np.eye(8)
-    gain = np.kron(np.eye(3), np.kron(kernel, kernel)) @ a.T  # K A^T
+    steps = np.diff(np.eye(8), axis=0)
+    along_line = np.kron(np.eye(8), steps.T @ steps)
+    across = np.kron(steps.T @ steps, np.eye(8))
+    kernel = np.linalg.inv(np.eye(64) * 4 / 8 + along_line + across)
+    gain = np.kron(np.eye(3), kernel) @ a.T  # K A^T
     mean = mean + gain @ np.linalg.pinv(a @ gain) @ residual
     restored = restoring(x, sigma).reshape(-1).double().numpy()
     # LSQR only approximates the inverse, worst for a blur.
-    assert np.abs(restored - mean.clip(-1, 1)).max() < (0.1 if name == "blurred" else 0.04)
+    assert np.abs(restored - mean.clip(-1, 1)).max() < (0.1 if name == "blurred" else 0.05)
 
 
 def test_golden_subsets_are_the_nearest_to_x_and_y_and_keep_the_users_weights(store, other):
