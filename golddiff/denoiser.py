@@ -49,10 +49,8 @@ class Denoiser(ABC):
     def __init__(self, store: StoreOrPath) -> None:
         self.store = opened(store)
         if self.needs_images and len(self.store.shape) != 3:
-            raise ArgumentError(
-                f"store: got data of shape {self.store.shape}, {type(self).__name__} needs images "
-                "(C, H, W)"
-            )
+            shape, name = self.store.shape, type(self).__name__
+            raise ArgumentError(f"store: got data of shape {shape}, {name} needs images (C, H, W)")
 
     def __repr__(self) -> str:
         """The constructor call, without arguments that have their default value."""
@@ -102,7 +100,8 @@ class Denoiser(ABC):
             ArgumentError: log_weights have another shape, hold NaN or +inf, or exclude all images;
                 the method weighs no training images, or guarantees its error.
         """
-        self._check_weighs("given")
+        if not self.weighs_images:
+            raise self._weighs_none("given")
         denoiser = copy.copy(self)
         denoiser.priors = added_priors(self.store, self.priors, log_weights)
         denoiser.batch = len(denoiser.priors)
@@ -119,12 +118,11 @@ class Denoiser(ABC):
         """
         return self.given(log_likelihood(self.store, operator, y, noise))
 
-    def _check_weighs(self, name: str, more: str = "") -> None:
-        if not self.weighs_images:
-            raise ArgumentError(
-                f"{name}: {type(self).__name__} does not weigh training images; expected a method "
-                f"that does, such as Optimal, PCA, Kamb or GoldDiff{more}"
-            )
+    def _weighs_none(self, name: str, more: str = "") -> ArgumentError:
+        return ArgumentError(
+            f"{name}: {type(self).__name__} weighs no training images; expected a method that "
+            f"does, such as Optimal, PCA, Kamb or GoldDiff{more}"
+        )
 
     def posterior(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> ExactPosterior:
         """The exact posterior of x0 given x; takes the arguments of a call.
@@ -160,7 +158,8 @@ class Denoiser(ABC):
         Raises:
             ArgumentError: the output is not a posterior mean under a single prior.
         """
-        self._check_weighs("posterior", ONLY_FOR_GRADIENTS)
+        if not self.weighs_images:
+            raise self._weighs_none("posterior", ONLY_FOR_GRADIENTS)
         pairs = self.estimator_supports(x, sigma, prior)
         everything = self.store.everything(prior)
         weights = everything.log_weights
@@ -225,10 +224,7 @@ class Denoiser(ABC):
         Raises:
             ArgumentError: the method weighs no training images.
         """
-        raise ArgumentError(
-            f"denoiser: {type(self).__name__} weighs no training images, so its output has no "
-            "sources; expected a method that does, such as Optimal, PCA, Kamb or GoldDiff"
-        )
+        raise self._weighs_none("denoiser")
 
     def checked(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
@@ -254,18 +250,15 @@ class Estimator(Denoiser):
     Attributes:
         images: the images on this machine: the training set, or one shard of it.
         sums: V, the number of values that an image contributes: D, or more with ``joining``.
-        joining: maps means (b, V) to outputs (b, D), as :mod:`golddiff.estimators.seamless` does;
-            None if the means are the outputs.
-        tile_sides: sides of the output tiles that may each have their own support, largest first;
-            empty if the whole image shares one support.
+        joining: maps means (b, V) to outputs (b, D) (:mod:`golddiff.estimators.seamless`), or None.
+        tile_sides: sides of tiles of outputs that may each have a support, largest first; or empty.
     """
 
     weighs_images = True
     part_size = 512  # maximum number of images per call of weigh()
     one_logit = False  # whether one logit per image serves all outputs
     merges = True  # whether the output is the mean of the merged partial posteriors
-    # Whether all outputs share one posterior. Golden subsets then have a proved error bound (paper,
-    # Theorem 1). Requires Optimal's extra methods.
+    # Whether all outputs share one posterior, as Theorem 1 needs. Requires Optimal's extra methods.
     joint = False
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
@@ -322,8 +315,8 @@ class Estimator(Denoiser):
         ``store`` caches the tensors created on the device.
 
         Returns:
-            (values (m, D), log weights (m,) or None, queries (b, D)) -> their partial posterior,
-            as the three tensors of :data:`golddiff.kernels.torch_kernels.Sums`.
+            (values (m, D), log weights (m,) or None, queries (b, D)) -> the tensors ``Sums`` of
+            :mod:`golddiff.kernels.torch_kernels`.
         """
         return None
 

@@ -222,7 +222,10 @@ def test_bad_arguments_are_refused(store, queries):
         (lambda: d.given(np.zeros((3, 90)))(x, 1.0), "x: got 4 images, but log weights were given"),
         (lambda: d.given(np.zeros((3, 90))).given(np.zeros((2, 90))), "log_weights: got 2 rows"),
         (lambda: d.given(none_of_1)(x, 1.0, 1), "labels: got 1, but the log weights exclude"),
-        (lambda: golddiff.Wiener(store).given(np.zeros(90)), "given: Wiener does not weigh"),
+        (
+            lambda: golddiff.Wiener(store).given(np.zeros(90)),
+            "given: Wiener weighs no training images",
+        ),
         (lambda: golddiff.GoldDiff(d.given(np.zeros(90))), "base: has log weights"),
         (lambda: golddiff.PCA(store).log_density(x, 1.0), "log density: PCA weighs images"),
         (lambda: golddiff.Kamb(store, 3).posterior(x, 1.0).draw(2), "draws: Kamb weighs images"),
