@@ -64,9 +64,12 @@ class Optimal(Estimator):
             for q in queries
         ]
         nearest = (np.linalg.norm(queries, axis=1) - self.store.radius).clip(0) ** 2
-        possible = [prior.above(w) for w in likely + gain * nearest - RULED_OUT]
         few = FEW * len(everything)
-        return [(self, support if len(support) < few else everything) for support in possible]
+        # One at a time: the images that remain for a query may be nearly all.
+        return [
+            (self, possible if len(possible := prior.above(w)) < few else everything)
+            for w in likely + gain * nearest - RULED_OUT
+        ]
 
     def _denoise_groups(self, x: F32, groups: dict[tuple[float, Prior], list[int]]) -> F32:
         """See the base class; queries with different log weights share a pass over the images."""

@@ -14,8 +14,10 @@ from pathlib import Path
 from golddiff.system.errors import StoreError
 from golddiff.system.files import DISK_FULL, locked
 
-REFUSED: tuple[int, ...] = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
-REFUSED += (errno.EMFILE, errno.ENFILE)  # too many files are open
+REFUSED = (
+    *(errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR),
+    *(errno.EMFILE, errno.ENFILE),  # too many files are open
+)
 
 
 @contextlib.contextmanager
