@@ -32,6 +32,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore, StoreOrPath
 from golddiff.store.posteriors import as_support
+from golddiff.store.training_set import TrainingSet
 from golddiff.support import (
     AnySupport,
     OfChannel,
@@ -200,7 +201,8 @@ class PCA(Estimator):
         self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
     ) -> F32:
         """Posterior means (b, D) of queries (b, D); with "wss" averages over batches."""
-        if self.weighting == "ss" and self.share is None and isinstance(self.store, ImageStore):
+        # On a GPU a step would wait for the CPU.
+        if self.weighting == "ss" and self.share is None and isinstance(self.store, TrainingSet):
             self.ready(sigma)  # fill the cache before threads read it
             posterior = self.store.posterior(self, x, sigma, supports)
             return recomputed(self, x, sigma, supports, posterior).astype(np.float32)

@@ -34,25 +34,31 @@ def recomputed(
     means = posterior.mean()
     logit_errors = ROUNDING * np.abs(posterior.log_max)
     others = (posterior.total - 1 + SKIPPED) * np.exp(np.minimum(2 * logit_errors, 99))
-    errors = logit_errors * np.minimum(others, 1)
-    for query in np.flatnonzero((errors > TOL).any(axis=1)).tolist():
+    uncertain = logit_errors * np.minimum(others, 1) > TOL
+    for query in np.flatnonzero(uncertain.any(axis=1)).tolist():
         support = per_query(supports, len(x))[query]
         if not isinstance(support, TiledSupport):
-            outputs = np.flatnonzero(errors[query] > TOL)
-            tree = output_masks(pca.ready(sigma).tree, outputs)
-            some = _SomeOutputs(pca, outputs, tree)
+            outputs = np.flatnonzero(uncertain[query])
+            some = _SomeOutputs(pca, sigma, outputs)
             exact = pca.store.posterior(some, x[query : query + 1], sigma, support)
             means[query, outputs] = exact.mean()[0]
     return means
 
 
 class _SomeOutputs:
-    """PCA for some outputs (L,) of one query, whose masks are ``tree``; run like an estimator."""
+    """PCA for some outputs (L,) of one query, run by a training set like an estimator."""
 
-    def __init__(self, pca: Any, outputs: I64, tree: MaskTree) -> None:
-        self.images, self.part_size = pca.images, pca.part_size
-        self.memory_limit = pca.memory_limit
-        self._outputs, self._tree = outputs, tree
+    def __init__(self, pca: Any, sigma: float, outputs: I64) -> None:
+        self.images, self.store = pca.images, pca.store
+        self.part_size, self.memory_limit = pca.part_size, pca.memory_limit
+        self._outputs, self._tree = outputs, output_masks(pca.ready(sigma).tree, outputs)
+
+    def ready(self, sigma: float) -> MaskTree:
+        """The masks of the outputs, which shards receive."""
+        return self._tree
+
+    def on_device(self, sigma: float, store: Any) -> None:
+        """None: a device has no float64 loops."""
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Bytes (fixed, for each query): float64 logits and values of one part for each thread."""

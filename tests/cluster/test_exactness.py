@@ -131,9 +131,7 @@ def test_a_class_that_lies_in_one_shard(split_classes, labelled_patches, queries
         assert close(make(labelled_patches)(x, 1.0, 1), make(split_classes)(x, 1.0, 1))
 
 
-def test_colour_images_without_labels(split_patches, patches, queries, monkeypatch):
-    # In float32 both; PCA over a single store computes uncertain outputs again in float64.
-    monkeypatch.setattr("golddiff.estimators.pca_float64.TOL", float("inf"))
+def test_colour_images_without_labels(split_patches, patches, queries):
     x = queries(patches, 1.0, 2)
     for make in (
         lambda s: golddiff.PCA(s),
@@ -141,6 +139,15 @@ def test_colour_images_without_labels(split_patches, patches, queries, monkeypat
         lambda s: golddiff.GoldDiff(golddiff.Kamb(s, 3)),
     ):
         assert close(make(patches)(x, 1.0), make(split_patches)(x, 1.0))
+
+
+def test_pca_in_shards_is_exact_between_images_that_float32_cannot_tell_apart(
+    split_patches, patches
+):
+    x = (patches.images(range(4)) + patches.images(range(200, 204))) / 2
+    pca = golddiff.PCA(split_patches, 0.3)
+    exact = golddiff.PCA(patches, 0.3).posterior(x, 0.001).mean
+    assert (pca(x, 0.001) - exact).abs().max() < 2e-4
 
 
 def test_listed_rows_are_split_at_the_shard_borders(split_patches, patches, queries):
