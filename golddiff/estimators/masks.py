@@ -54,17 +54,18 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
 
 
 def outputs_of(unit: I64) -> I64:
-    """The outputs whose masks represent their unit, ascending.
+    """The outputs whose masks represent their unit, those of a unit side by side.
 
     All outputs, or every fifth if units have ``MANY`` or more: five is coprime to the units' sides,
     so the selected values are spread over all pixels and channels of a unit.
     """
     members = np.bincount(unit)
+    order: I64 = np.argsort(unit, kind="stable")
     if members.min() < MANY:
-        return np.arange(len(unit))
-    order = np.argsort(unit, kind="stable")
+        return order
     position = np.arange(len(unit)) - np.repeat(np.cumsum(members) - members, members)
-    return np.sort(order[position % EVERY == 0])
+    chosen: I64 = order[position % EVERY == 0]
+    return chosen
 
 
 def unit_counts(
@@ -83,8 +84,7 @@ def unit_counts(
     matrix: NDArray[Any] | None = np.empty((d, len(outputs)), dtype) if is_held else None
     diagonal = np.einsum("nr,nr->n", halves, halves)
     diagonal[diagonal < 1e-6] = 1.0
-    right, of_output = halves[outputs].T, unit[outputs]
-    members = np.bincount(of_output)
+    right, members = halves[outputs].T, np.bincount(unit[outputs])
     counts = np.zeros((len(thresholds), d, len(members)), np.min_scalar_type(int(members.max())))
     row_max = np.zeros(d, dtype)
 
@@ -97,7 +97,6 @@ def unit_counts(
 
     for_each(find_row_max, range(0, d, ROWS))
     bounds = np.array([least(t) * row_max.max(initial=0.0) for t in thresholds.tolist()], dtype)
-    order = np.argsort(of_output, kind="stable")
     starts = np.cumsum(members) - members
 
     def count(start: int) -> None:
@@ -105,8 +104,7 @@ def unit_counts(
         products = halves[rows] @ right if matrix is None else matrix[rows]
         ratios = np.abs(products) / diagonal[rows, None]
         for page, bound in zip(counts, bounds, strict=True):
-            inside = (ratios >= bound)[:, order]
-            page[rows] = np.add.reduceat(inside, starts, axis=1, dtype=counts.dtype)
+            page[rows] = np.add.reduceat(ratios >= bound, starts, axis=1, dtype=counts.dtype)
 
     for_each(count, range(0, d, ROWS))
     return counts
