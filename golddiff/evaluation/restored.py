@@ -23,7 +23,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.likelihood import check_measured, log_likelihood
 from golddiff.support import LogWeights
 from golddiff.supports.paper import PaperSchedule
-from golddiff.system.arguments import check_not_negative
+from golddiff.system.arguments import check_not_negative, classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64, check_count
 
@@ -82,7 +82,7 @@ def restore(
         n: number of restorations of each measurement.
         steps: number of denoising steps.
         seed: seed of the starting noise and of the random halves.
-        labels: class of the training images to use, as in a denoiser's call.
+        labels: class of the training images to use, one for all measurements or one for each.
         attribution: also compute which training images each restoration is made of.
         on_step: called after each step with the number of images in it.
         progress: show a progress bar for each measurement.
@@ -113,6 +113,9 @@ def restore(
     samplers.check_settings(n * len(y), steps, "ddim", seed)
     seed = int(seed)
     sampling.check_room(n * len(y), store.shape, 0)
+    classes = [None] * len(y) if labels is None else classes_of(labels, len(y)).tolist()
+    for label in classes:
+        store.count_of(label)  # raises before the first picture is restored
     measured = measurements(operator, y, store.shape, float(noise), soft)
     logs = log_likelihood(store, operator, y, soft).numpy()
     noises = samplers.initial_noise(n * len(y), store.shape, seed).reshape(-1, n, *store.shape)
@@ -120,18 +123,21 @@ def restore(
     runs = [
         sampling.sample(
             Restoring(base, schedule, measurement, LogWeights.of(log), with_halves, softness),
-            n, steps, labels=labels, trajectory=False, on_step=on_step, attribution=attribution,
+            n, steps, labels=label, trajectory=False, on_step=on_step, attribution=attribution,
             x_init=x_init, progress=progress,
         )
-        for measurement, log, x_init in zip(measured, logs, noises, strict=True)
+        for measurement, log, x_init, label in zip(measured, logs, noises, classes, strict=True)
     ]  # fmt: skip
+    about = {**runs[0].about, "seed": f"seed {seed}"}
+    if labels is not None:
+        about["labels"] = " ".join(str(label) for label in classes for _ in range(n))
     return replace(
         runs[0],
         images=torch.cat([run.images for run in runs]),
         x_init=torch.cat([run.x_init for run in runs]),
         attribution=[image for run in runs for image in run.attribution or []] or None,
         subsets=runs[0].subsets if len(runs) == 1 else None,
-        about={**runs[0].about, "seed": f"seed {seed}"},
+        about=about,
     )
 
 

@@ -283,6 +283,17 @@ def test_a_class_is_the_same_as_a_prior_over_its_images(make_store, smooth_image
     torch.testing.assert_close(of_class.images, of_prior.images, rtol=0, atol=1e-5)
 
 
+def test_every_measurement_may_have_a_class_of_its_own(make_store, smooth_images, other):
+    store = make_store(smooth_images(40, SHAPE), torch.arange(40) % 2)
+    y, settings = OPERATORS["hole"](other[:2]), {"noise": 0.1, "n": 2, "steps": 2}
+    both = golddiff.restore(store, y, OPERATORS["hole"], labels=[1, 0], **settings)
+    assert both.about["labels"] == "1 1 0 0"
+    first = golddiff.restore(store, y[:1], OPERATORS["hole"], labels=1, **settings)
+    assert torch.equal(both.images[:2], first.images)
+    with pytest.raises(golddiff.ArgumentError, match="labels: got 2, a class with no images"):
+        golddiff.restore(store, y, OPERATORS["hole"], labels=[1, 2], **settings)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
