@@ -39,9 +39,11 @@ class Seamless:
     def summands(self, values: NDArray[Any]) -> NDArray[Any]:
         """Images (k, D) with their differences down and right, 0 at the last pixel, (k, V)."""
         images = values.reshape(len(values), *self.shape)
-        down = np.diff(images, axis=2, append=images[:, :, -1:])
-        right = np.diff(images, axis=3, append=images[..., -1:])
-        return np.concatenate([a.reshape(len(values), -1) for a in (images, down, right)], axis=1)
+        out = np.zeros((len(values), 3, *self.shape), values.dtype)
+        out[:, 0] = images
+        np.subtract(images[:, :, 1:], images[:, :, :-1], out=out[:, 1, :, :-1])
+        np.subtract(images[..., 1:], images[..., :-1], out=out[:, 2, ..., :-1])
+        return out.reshape(len(values), -1)
 
     def joined(self, means: F64) -> F64:
         """The images u (b, D) that fit the means (b, V)."""
