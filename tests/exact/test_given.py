@@ -204,6 +204,7 @@ BAD_WEIGHTS = [
     (np.full(90, np.inf), "log_weights: got NaN or +inf"),
     ("all", "log_weights: got 'all', expected natural logs"),
     (np.zeros(90) + 1j, "log_weights: got torch.complex128"),
+    (np.arange(90) > 9, "log_weights: got torch.bool, expected natural logs"),
 ]
 
 
@@ -213,6 +214,13 @@ def test_bad_log_weights_are_refused(store, weights, message):
         golddiff.Optimal(store).given(weights)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+def test_a_list_of_log_weights_keeps_its_digits(store):
+    """Regression: they were rounded to float32, as a list only."""
+    weights = 1000 + np.arange(90) / 3e4
+    from_list, from_array = (golddiff.Optimal(store).given(w) for w in (weights.tolist(), weights))
+    assert np.array_equal(from_list.priors[0].values, from_array.priors[0].values)
 
 
 def test_bad_arguments_are_refused(store, queries):
@@ -240,7 +248,7 @@ def test_bad_arguments_are_refused(store, queries):
         (lambda: golddiff.guided(d, 1, np.inf), "scale: got inf"),
         (lambda: golddiff.guided(d, 9, 1.0), "labels: got 9"),
         (lambda: golddiff.guided(d, None, 1.0), "labels: got None"),
-        (lambda: golddiff.guided(d, 1.5, 1.0), "labels: got torch.float32"),
+        (lambda: golddiff.guided(d, 1.5, 1.0), "labels: got torch.float64"),
         (lambda: golddiff.log_likelihood(store, abs, x, -1), "noise: got -1"),
         (lambda: golddiff.log_likelihood(store, 3, x, 1.0), "operator: got int"),
         (lambda: golddiff.log_likelihood(store, abs, x[:, :, 1:], 1.0), "operator: got output (64"),
