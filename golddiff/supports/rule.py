@@ -58,7 +58,7 @@ def margin(directions: float) -> float:
 
 
 def samples_of(images: int, one_logit: bool) -> list[int]:
-    """The number of images compared in each stage; the last stage compares all.
+    """The sizes of the random samples that are compared first, ascending.
 
     With one logit per image, the index compares 16 images in the time that one is weighed. A
     sample then saves time only if it is a small part of all images.
@@ -67,4 +67,4 @@ def samples_of(images: int, one_logit: bool) -> list[int]:
     sizes = [FIRST_SAMPLE]
     while sizes[-1] < images:
         sizes.append(sizes[-1] * SAMPLE_GROWTH)
-    return [size for size in sizes if min_ratio * size <= images] + [images]
+    return [size for size in sizes if min_ratio * size <= images]
