@@ -229,7 +229,7 @@ class LogWeights:
     def support(self) -> Support:
         """The images that are not excluded."""
         rows = np.flatnonzero(self.values > -np.inf)
-        weights = self.values[rows]
+        weights = self.values[rows] if len(rows) < len(self.values) else self.values
         return Support(rows, weights if weights.any() else None)
 
     @cached_property

@@ -232,7 +232,7 @@ class _LevelSearch:
         return results
 
     def _outcomes(self, x: F32, within: _Candidates) -> Iterator[QueryResult | None]:
-        """The result of each query (b, D) over the candidates ``within``; None: these are too few."""
+        """The result of each query (b, D) over the candidates ``within``; None: too few."""
         store, metric = self._estimator.store, self._metric
         tiles = tile_count(store.shape, metric.side)
         at_once = max(1, int(MAX_DISTANCE_BYTES // (4 * tiles * len(within))))

@@ -1,5 +1,7 @@
 """Log weights of all images: class labels, measurements, and the methods that accept them."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -77,6 +79,20 @@ def test_log_weights_per_query(store, queries):
     assert np.abs(flat(posterior.mean) - mean).max() < 1e-5
     assert np.abs(flat(posterior.variance) - np.einsum("bdd->bd", covariance)).max() < 1e-5
     assert np.allclose(posterior.log_density.numpy(), density, rtol=1e-6)
+
+
+def test_log_weights_per_query_stay_within_the_memory_limit(make_store, smooth_images):
+    """Regression: those of a whole batch were copied at once, 2 MB here."""
+    store = make_store(smooth_images(4000, (1, 4, 4)))
+    weights = np.random.default_rng(0).normal(size=(64, store.n))
+    x, unlimited = torch.zeros(64, 1, 4, 4), golddiff.Optimal(store).given(weights)
+    limited = golddiff.Optimal(store, memory_limit=1e6).given(weights)
+    assert torch.allclose(limited(x, 5.0), unlimited(x, 5.0), atol=1e-6)
+    tracemalloc.start()
+    limited(x, 5.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5e6
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.3, 3.0, 60.0])
