@@ -19,7 +19,7 @@ MAX_DRAW_GROWTH = 8  # largest growth of the number of draws per round
 # Factor on the number of draws that an estimate asks for: an image drawn in two rounds is weighed
 # twice without benefit, so one large round is better than two.
 DRAW_OVERSHOOT = 1.3
-FIRST_RING = 64  # size of the first two rings of nearest images; later rings double the total
+FIRST_RING = 32  # size of the first two rings of nearest images; later rings double the total
 # Largest expected number of images nearer than all weighed ones. At this value about 1% of the
 # queries on noise images, which the index describes worst, were answered from a wrong image.
 MAX_OVERLOOKED = 0.01
@@ -32,7 +32,6 @@ MAX_SHARE_PROVED = 1 / 100
 # Root mean square of the remaining movement of the mean, relative to its last movement (from the
 # nearest k / 2 to the nearest k images), for orthogonal movements.
 REMAINING_MOVEMENT = 1.4
-DEFAULT_COSINE = 0.7  # assumed cosine between the first movement and the next
 DECAY = 1.74  # ratio of a movement's square to the next one's; errors fall as k^-0.4
 MIN_LACKING = 1.4  # a tile doubles its images if its best count is this many times its count
 PRIOR_DIRECTIONS = 60.0  # typical rank of a draw's error: 6 at high noise, 20 to 100 below
