@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ from golddiff.support import (
     OfChannel,
     Side,
     Support,
+    Supports,
     TiledSupport,
     grouped,
     per_query,
@@ -196,9 +197,7 @@ class PCA(Estimator):
 
         return partial(masked, gain=precision(sigma), mask=store.cached(masks, device_mask))
 
-    def denoise_over(
-        self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
-    ) -> F32:
+    def denoise_over(self, x: F32, sigma: float, supports: Supports) -> F32:
         """Posterior means (b, D) of queries (b, D); with "wss" averages over batches."""
         if self.weighting == "ss" and self.share is None and isinstance(self.store, ImageStore):
             self.ready(sigma)  # fill the cache before threads read it
