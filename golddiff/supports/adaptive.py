@@ -278,17 +278,13 @@ class _LevelSearch:
             square, directions = drawn.square()
             excess = square * rule.margin(directions) ** 2 / self._tol**2
             decisive = drawn.largest_share() > rule.DECISIVE_SHARE
-            if one_logit and decisive:
-                # The index may rank the wrong image first, which draws cannot detect.
-                return from_nearest()
-            if decisive and self._narrow and self._metric.side is None:
-                # Each output has its own decisive images; draws cannot detect missing ones.
-                return None
+            if decisive and (one_logit or self._narrow):
+                # Draws cannot detect that they lack a decisive image: the index may rank it too
+                # low, or it decides a few outputs alone. Without tiles all images are weighed.
+                return from_nearest() if one_logit or self._metric.side is not None else None
             if excess <= 1:
                 support = self._with_prior(drawn.support())
                 return QueryResult(drawn.mean(), math.sqrt(square), float(count), support)
-            if decisive and self._narrow:
-                return from_nearest()
             count = int(count * min(max(rule.DRAW_OVERSHOOT * excess, 1.5), rule.MAX_DRAW_GROWTH))
             if count > most:
                 return None

@@ -19,7 +19,7 @@ MAX_DRAW_GROWTH = 8  # largest growth of the number of draws per round
 # Factor on the number of draws that an estimate asks for: an image drawn in two rounds is weighed
 # twice without benefit, so one large round is better than two.
 DRAW_OVERSHOOT = 1.3
-FIRST_RING = 32  # size of the first two rings of nearest images; later rings double the total
+FIRST_RING = 64  # size of the first two rings of nearest images; later rings double the total
 # Largest expected number of images nearer than all weighed ones. At this value about 1% of the
 # queries on noise images, which the index describes worst, were answered from a wrong image.
 MAX_OVERLOOKED = 0.01

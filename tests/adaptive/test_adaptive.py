@@ -108,6 +108,14 @@ def test_estimated_errors_are_within_a_factor_3_of_true_errors(pictures):
     assert np.mean((ratio > 1 / 3) & (ratio < 3)) >= 0.9
 
 
+def test_images_that_decide_a_few_outputs_are_not_missed(pictures):
+    """Regression: draws for noised training images, which decide most outputs, agreed on errors."""
+    store, _ = pictures
+    full = PCA(store, 0.05)
+    x = noised(store.images(range(20)), 0.1)
+    assert (rmse(GoldDiff(full, AdaptiveSchedule(0.05))(x, 0.1), full(x, 0.1)) <= 0.05).all()
+
+
 def test_a_larger_tol_weighs_fewer_images(pictures):
     store, held_out = pictures
     for sigma in (40.0, 6.0):
