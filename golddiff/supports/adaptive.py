@@ -205,9 +205,6 @@ class FittedSchedule:
         return self._comparisons[sigma]
 
 
-_Candidates = Support | RuleSupport
-
-
 class _LevelSearch:
     """Answers queries of one noise level and prior, from ever larger samples of the images."""
 
@@ -231,7 +228,7 @@ class _LevelSearch:
             results |= {i: result for i, result in found if result is not None}
         return results
 
-    def _outcomes(self, x: F32, within: _Candidates) -> Iterator[QueryResult | None]:
+    def _outcomes(self, x: F32, within: Support | RuleSupport) -> Iterator[QueryResult | None]:
         """The result of each query (b, D) over the candidates ``within``; None: too few."""
         store, metric = self._estimator.store, self._metric
         tiles = tile_count(store.shape, metric.side)
