@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +22,7 @@ from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import TransientCache
 from golddiff.store.queries import added_priors, checked_queries, priors_of
-from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
+from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, Supports, TiledSupport
 from golddiff.system.arguments import as_number, classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
@@ -320,9 +320,7 @@ class Estimator(Denoiser):
         """
         return None
 
-    def denoise_over(
-        self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
-    ) -> F32:
+    def denoise_over(self, x: F32, sigma: float, supports: Supports) -> F32:
         """Posterior means (b, D) of queries (b, D), each over its support.
 
         Raises:

@@ -172,7 +172,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         """
         last = len(self._sigmas) - 1
         expected = f"one number, or one a sample, of 0 to {last}"
-        times = as_dense_tensor("timestep", timestep, expected, torch.float64).double().numpy()
+        times = as_dense_tensor("timestep", timestep, expected).double().numpy()
         if times.ndim > 1 or not np.all((times >= 0) & (times <= last)):
             raise ArgumentError(f"timestep: got {timestep}, expected {expected}")
         steps = np.arange(last + 1)

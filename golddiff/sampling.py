@@ -85,6 +85,8 @@ class Samples:
     def novelty(self) -> Novelty:
         """The novelty of each image and its nearest training image; computed on first access.
 
+        All images of the store count, also those of other classes or that log weights exclude.
+
         Raises:
             ArgumentError: as in :func:`golddiff.novelty`; the denoiser has no training set.
         """

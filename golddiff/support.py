@@ -207,6 +207,7 @@ def concatenated(parts: Sequence[Support]) -> Support:
 
 
 AnySupport = Support | TiledSupport | RuleSupport
+Supports = AnySupport | Sequence[AnySupport]  # one for all queries, or one for each query
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +230,7 @@ class LogWeights:
     def support(self) -> Support:
         """The images that are not excluded."""
         rows = np.flatnonzero(self.values > -np.inf)
-        weights = self.values[rows]
+        weights = self.values[rows] if len(rows) < len(self.values) else self.values
         return Support(rows, weights if weights.any() else None)
 
     @cached_property
@@ -266,7 +267,7 @@ def stream_of(prior: Prior) -> int:
     return prior + 1 if isinstance(prior, int) else 0
 
 
-def per_query(supports: AnySupport | Sequence[AnySupport], queries: int) -> Sequence[AnySupport]:
+def per_query(supports: Supports, queries: int) -> Sequence[AnySupport]:
     """One support per query; a single support is repeated for all queries."""
     if isinstance(supports, Support | TiledSupport | RuleSupport):
         return [supports] * queries

@@ -29,8 +29,8 @@ from golddiff.store.cache import cache_folder
 from golddiff.store.manifest import FileRecord
 from golddiff.store.posteriors import for_one_level, with_images
 from golddiff.store.statistics import Axes, Factor, Moments
-from golddiff.store.training_set import Question, Supports, TrainingSet
-from golddiff.support import AnySupport, RuleSupport, TiledSupport, per_query
+from golddiff.store.training_set import Question, TrainingSet
+from golddiff.support import AnySupport, RuleSupport, Supports, TiledSupport, per_query
 from golddiff.system.arguments import as_number, check_not_negative
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.numbers import F32, I64, check_count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -76,16 +76,14 @@ class Optimal(Estimator):
         if len(self.priors) < 2 or not self.joint:
             return super()._denoise_groups(x, groups)
         out = np.empty_like(x)
+        fixed, each = self.working_bytes(self.store.n)
+        at_once = max(1, int((self.memory_limit - fixed) // (each + 8 * self.store.n)))
         for sigma in {level for level, _ in groups}:
             own = [(g, prior) for (level, prior), g in groups.items() if level == sigma]
-            queries = [query for group, _ in own for query in group]
-            supports = [s for g, p in own for _, s in self.estimator_supports(x[g], sigma, p)]
-            complete = [i for i, s in enumerate(supports) if len(s) == self.store.n]
-            if complete:
-                weights = [as_support(supports[i]).log_importance() for i in complete]
-                shared = Support(np.arange(self.store.n), np.stack(weights))
-                supports = [shared if i in complete else s for i, s in enumerate(supports)]
-            out[queries] = self.denoise_over(x[queries], sigma, supports)
+            for pairs in (own[i : i + at_once] for i in range(0, len(own), at_once)):
+                queries = [query for group, _ in pairs for query in group]
+                supports = [s for g, p in pairs for _, s in self.estimator_supports(x[g], sigma, p)]
+                out[queries] = self.denoise_over(x[queries], sigma, _shared(supports, self.store.n))
         return out
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
@@ -169,6 +167,13 @@ class Optimal(Estimator):
                 distances = exact_distances(loaded, rows, x)
             logits = distances * -precision(sigma) + part.log_importance()
             yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))
+
+
+def _shared(supports: Sequence[AnySupport], n: int) -> list[AnySupport]:
+    """The supports, with a common one, log weights (b, n), in place of those of all n images."""
+    weights = [as_support(s).log_importance() for s in supports if len(s) == n]
+    common = Support(np.arange(n), np.stack(weights) if weights else None)
+    return [common if len(s) == n else s for s in supports]
 
 
 def _logits(log_max: F64, weights: F64) -> F64:

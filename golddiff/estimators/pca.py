@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from golddiff.support import (
     OfChannel,
     Side,
     Support,
+    Supports,
     TiledSupport,
     grouped,
     per_query,
@@ -197,9 +198,7 @@ class PCA(Estimator):
 
         return partial(masked, gain=precision(sigma), mask=store.cached(masks, device_mask))
 
-    def denoise_over(
-        self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
-    ) -> F32:
+    def denoise_over(self, x: F32, sigma: float, supports: Supports) -> F32:
         """Posterior means (b, D) of queries (b, D); with "wss" averages over batches."""
         # On a GPU a step would wait for the CPU.
         if self.weighting == "ss" and self.share is None and isinstance(self.store, TrainingSet):

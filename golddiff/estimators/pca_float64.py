@@ -6,7 +6,6 @@ they are off by as much as the best two differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.pca_logits import masked_logits, output_masks
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport, Support, TiledSupport, per_query
+from golddiff.support import Support, Supports, TiledSupport, per_query
 from golddiff.system.numbers import F32, F64, I64
 
 TOL = 1e-4  # estimated error of a mean in float32 above which it is computed in float64
@@ -23,7 +22,7 @@ ROUNDING = 2.0**-21  # relative error of a logit in float32, with the sum over i
 
 
 def recomputed(
-    pca: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport],
+    pca: Any, x: F32, sigma: float, supports: Supports,
     posterior: Posterior,
 ) -> F64:  # fmt: skip
     """The means (b, D) of a posterior in float32, the uncertain ones recomputed in float64.

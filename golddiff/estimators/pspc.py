@@ -183,7 +183,7 @@ class PSPCFlex(PatchComposite):
     ) -> None:
         super().__init__(store, memory_limit)
         expected = "numbers above 0, at most 1"
-        shares = as_dense_tensor("thresholds", thresholds, expected, torch.float64).numpy().ravel()
+        shares = as_dense_tensor("thresholds", thresholds, expected).double().numpy().ravel()
         if len(shares) == 0 or not ((shares > 0) & (shares <= 1)).all():
             raise ArgumentError(f"thresholds: got {thresholds!r}, expected {expected}")
         self.thresholds = tuple(shares.tolist()) if len(shares) > 1 else float(shares[0])

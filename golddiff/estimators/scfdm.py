@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from golddiff.kernels.contributions import Contribution, mixed, values_at
 from golddiff.noise import seed_of_sigma
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import as_support
-from golddiff.support import ABSENT, AnySupport, Prior, per_query
+from golddiff.support import ABSENT, AnySupport, Prior, Supports, per_query
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, QueryResult
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.numbers import F32, check_count, check_seed
@@ -86,9 +86,7 @@ class SCFDM(Optimal):
         noise = np.float32(self.smoothing * math.hypot(1, sigma)) * self.noise(sigma)
         return (x + noise[:, None]).reshape(-1, x.shape[1])
 
-    def denoise_over(
-        self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
-    ) -> F32:
+    def denoise_over(self, x: F32, sigma: float, supports: Supports) -> F32:
         """The posterior means of each query's copies, averaged, (b, D)."""
         supports, averaged = per_query(supports, len(x)), np.empty_like(x)
         step = max(1, int(self.memory_limit // (BYTES_PER_VALUE * self.copies * x.shape[1])))

@@ -148,7 +148,7 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
                 f"parameterisation is {parameterisation!r}; expected 'v', or the scheduler's "
                 "alphas_cumprod"
             )
-        return Steps(as_dense_tensor("schedule", alphas, expected, torch.float64))
+        return Steps(as_dense_tensor("schedule", alphas, expected))
     if choice == "sigma":
         return lambda sigma: (torch.ones_like(sigma), sigma)
     if not callable(choice):

@@ -6,7 +6,7 @@ Everything else, such as tiled supports and draws by weight, goes to the store o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
 from golddiff.store.posteriors import as_support
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, per_query
+from golddiff.support import AnySupport, Support, Supports, TiledSupport, grouped, per_query
 from golddiff.system.numbers import F32, I64
 
 RESIDENT_SHARE = 0.6  # share of free memory for the pixels; larger sets are uploaded in parts
@@ -51,9 +51,7 @@ class DeviceStore:
         """Pickle the store's path and the device; unpickling uploads the images again."""
         return device_store, (self.store, self.device)
 
-    def posterior(
-        self, estimator: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
-    ) -> Posterior:
+    def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """Like :meth:`golddiff.ImageStore.posterior`, in float32."""
         groups = grouped(per_query(supports, len(x)))
         weigh = estimator.on_device(sigma, self)
@@ -79,9 +77,7 @@ class DeviceStore:
             raise ZeroDivisionError("the posterior of no images is not defined")
         return total
 
-    def nearest(
-        self, x: F32, k: int, metric: Metric, within: AnySupport | Sequence[AnySupport]
-    ) -> list[AnySupport]:
+    def nearest(self, x: F32, k: int, metric: Metric, within: Supports) -> list[AnySupport]:
         """Like :meth:`golddiff.ImageStore.nearest`; float32 may reorder nearly equal distances."""
         if not isinstance(metric, Vectors):
             return self.store.nearest(x, k, metric, within)

@@ -23,8 +23,8 @@ from golddiff.store.manifest import Manifest
 from golddiff.store.posteriors import as_support, weighed
 from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
-from golddiff.store.training_set import Question, Supports, TrainingSet
-from golddiff.support import AnySupport, TiledSupport, per_query
+from golddiff.store.training_set import Question, TrainingSet
+from golddiff.support import AnySupport, Supports, TiledSupport, per_query
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64

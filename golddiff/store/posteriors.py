@@ -6,11 +6,10 @@ An estimator weighs one part of a support for one group of queries on one thread
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, per_query
+from golddiff.support import AnySupport, Support, Supports, TiledSupport, grouped, per_query
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 from golddiff.system.parallel import map_ordered
@@ -19,9 +18,7 @@ from golddiff.system.units import byte_size
 Task = tuple[int, Support]
 
 
-def weighed(
-    estimator: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
-) -> Posterior:
+def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
     """The posterior of queries (b, D), each over its own support.
 
     Queries that share a support (the same object) are weighed together; parts run in parallel. Sums

@@ -62,8 +62,6 @@ def added_priors(
 ) -> tuple[LogWeights, ...]:
     """The earlier priors with log weights (N,), or (B, N) for B queries, added to them."""
     numbers = as_dense_tensor("log_weights", log_weights, "natural logs (N,) or (B, N)")
-    if numbers.is_complex():
-        raise ArgumentError(f"log_weights: got {numbers.dtype}, expected real numbers")
     values = numbers.double().numpy()
     if values.ndim not in (1, 2) or values.shape[-1] != store.n or 0 in values.shape:
         raise ArgumentError(

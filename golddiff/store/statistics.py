@@ -210,10 +210,8 @@ def covariance_factor(
     """Mean and covariance factor of the stored images at ``rows``, or of all."""
     flat, scale, offset = stored.flat, stored.scale, stored.offset
     n = len(flat) if rows is None else len(rows)
-    if n == 0:
-        raise ZeroDivisionError("the covariance of no images is not defined")
     check_images(n, flat.shape[1:], covariance_bytes, "the covariance of")
-    if n <= flat.shape[1]:
+    if 0 < n <= flat.shape[1]:
         values = torch.cat(list(_shifted(flat, rows))).double()
         return _gram_factor(values, scale, offset + scale * _shift(flat))
     return moments(flat, rows, progress).factor(scale, offset)

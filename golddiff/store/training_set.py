@@ -24,6 +24,7 @@ from golddiff.support import (
     Prior,
     RuleSupport,
     Support,
+    Supports,
     TiledSupport,
     per_query,
 )
@@ -31,7 +32,6 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
 
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
-Supports = AnySupport | Sequence[AnySupport]  # one for all queries, or one for each query
 
 
 class Question(Protocol):

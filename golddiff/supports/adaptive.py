@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from enum import Enum
 from functools import cached_property, partial
 from typing import Any
 
@@ -206,18 +205,6 @@ class FittedSchedule:
         return self._comparisons[sigma]
 
 
-class _Next(Enum):
-    """What to try next for a query whose error is still too large."""
-
-    LARGER_SAMPLE = 1
-    COMPARE_ALL = 2  # a few images have most of the weight, and a sample may lack them
-    WEIGH_ALL = 3
-
-
-_Candidates = Support | RuleSupport
-_Outcome = QueryResult | _Next
-
-
 class _LevelSearch:
     """Answers queries of one noise level and prior, from ever larger samples of the images."""
 
@@ -232,22 +219,17 @@ class _LevelSearch:
 
     def results(self, x: F32) -> dict[int, QueryResult]:
         """The results of queries (b, D) by index, without those that need all images."""
-        outcomes: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Next.LARGER_SAMPLE)
+        images, results = len(self._everything), dict[int, QueryResult]()
+        samples = [] if self._prior else rule.samples_of(images, self._estimator.one_logit)
+        rules = (RandomSample(size, (3, *self._seeds)) for size in samples)
+        for within in (*map(self._everything.sampled, rules), self._everything):
+            left = [i for i in range(len(x)) if i not in results]
+            found = zip(left, self._outcomes(x[left], within), strict=True)
+            results |= {i: result for i, result in found if result is not None}
+        return results
 
-        def search(within: _Candidates, *selected: _Next) -> None:
-            queries = [i for i, outcome in outcomes.items() if outcome in selected]
-            outcomes.update(zip(queries, self._outcomes(x[queries], within), strict=True))
-
-        images, one_logit = len(self._everything), self._estimator.one_logit
-        *samples, _ = rule.samples_of(images, one_logit) if self._prior is None else [images]
-        for size in samples:
-            within = self._everything.sampled(RandomSample(size, (3, *self._seeds)))
-            search(within, _Next.LARGER_SAMPLE)
-        search(self._everything, _Next.LARGER_SAMPLE, _Next.COMPARE_ALL)
-        return {i: result for i, result in outcomes.items() if isinstance(result, QueryResult)}
-
-    def _outcomes(self, x: F32, within: _Candidates) -> Iterator[_Outcome]:
-        """The outcome of each query (b, D) over the candidates ``within``."""
+    def _outcomes(self, x: F32, within: Support | RuleSupport) -> Iterator[QueryResult | None]:
+        """The result of each query (b, D) over the candidates ``within``; None: too few."""
         store, metric = self._estimator.store, self._metric
         tiles = tile_count(store.shape, metric.side)
         at_once = max(1, int(MAX_DISTANCE_BYTES // (4 * tiles * len(within))))
@@ -263,24 +245,20 @@ class _LevelSearch:
                 search = ShardedSearch(store, metric, batch, within, self._gain)
             yield from map_ordered(partial(self._from_draws, batch, search), range(len(batch)))
 
-    def _from_draws(self, x: F32, search: Search, query: int) -> _Outcome:
+    def _from_draws(self, x: F32, search: Search, query: int) -> QueryResult | None:
         """Answer a query from draws; from its nearest images if a few have most of the weight."""
         images, one_logit = len(self._everything), self._estimator.one_logit
-        sample = search.images < images
-        most, fallback = rule.MAX_SHARE_DRAWN * images, _Next.WEIGH_ALL
+        sample, most = search.images < images, rule.MAX_SHARE_DRAWN * images
 
-        def from_nearest() -> _Outcome:
-            return _Next.COMPARE_ALL if sample else self._from_nearest(x, search, query)
+        def from_nearest() -> QueryResult | None:
+            return None if sample else self._from_nearest(x, search, query)
 
-        if sample or one_logit:
-            effective = search.summary(query).effective
-            if one_logit and effective * rule.DECISIVE_SHARE < 1:
-                return from_nearest()
-            if sample:
-                # More draws than the sample has effective images add no information.
-                most, fallback = effective, _Next.LARGER_SAMPLE
+        if sample:
+            most = search.summary(query).effective  # more draws add no information
+        elif one_logit and search.summary(query).effective * rule.DECISIVE_SHARE < 1:
+            return from_nearest()
         if most < rule.FIRST_DRAW:
-            return fallback
+            return None
 
         def draw(count: int, turn: int) -> Support:
             return search.drawn(query, count, (2, *self._seeds, turn))
@@ -297,22 +275,18 @@ class _LevelSearch:
             square, directions = drawn.square()
             excess = square * rule.margin(directions) ** 2 / self._tol**2
             decisive = drawn.largest_share() > rule.DECISIVE_SHARE
-            if one_logit and decisive:
-                # The index may rank the wrong image first, which draws cannot detect.
-                return from_nearest()
-            if decisive and self._narrow and self._metric.side is None:
-                # Each output has its own decisive images; draws cannot detect missing ones.
-                return fallback
+            if decisive and (one_logit or self._narrow):
+                # Draws cannot detect that they lack a decisive image: the index may rank it too
+                # low, or it decides a few outputs alone. Without tiles all images are weighed.
+                return from_nearest() if one_logit or self._metric.side is not None else None
             if excess <= 1:
                 support = self._with_prior(drawn.support())
                 return QueryResult(drawn.mean(), math.sqrt(square), float(count), support)
-            if decisive and self._narrow:
-                return from_nearest()
             count = int(count * min(max(rule.DRAW_OVERSHOOT * excess, 1.5), rule.MAX_DRAW_GROWTH))
             if count > most:
-                return fallback
+                return None
 
-    def _from_nearest(self, x: F32, search: Search, query: int) -> _Outcome:
+    def _from_nearest(self, x: F32, search: Search, query: int) -> QueryResult | None:
         """Answer a query from the nearest images of each tile, or of the whole image."""
         side, store = self._metric.side, self._estimator.store
         tile = np.zeros(store.d, np.int64) if side is None else tile_of_each(store.shape, side)
@@ -341,9 +315,9 @@ class _LevelSearch:
                 error = math.sqrt(share @ squares)
                 return QueryResult(near.mean(), error, images, combined(near.supports()))
             target = (self._tol / rule.NEAREST_MARGIN) ** 2
-            more = [0] if side is None else near.tiles_to_enlarge(squares, target)
+            more = near.tiles_to_enlarge(squares, target)
             if images + share[more] @ near.counts[more] > rule.MAX_SHARE_OF_TILES * search.images:
-                return _Next.WEIGH_ALL
+                return None
             near.enlarge(more)
 
     def _with_prior(self, support: Support) -> Support:

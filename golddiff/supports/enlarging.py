@@ -148,10 +148,11 @@ class NearestImages:
         self._rings, self._weigh, self._tile, self._images = rings, weigh, of_output, images
         self._sizes = np.bincount(of_output)
         self.counts = np.zeros(len(self._sizes), np.int64)
-        self._last, self._before = (np.full(len(of_output), np.nan) for _ in range(2))
+        self._last, self._before = np.zeros((2, len(of_output)))
         tiles = range(len(self._sizes))
         self._posterior = self._added(dict.fromkeys(tiles, rule.FIRST_RING))
-        self.enlarge(tiles)
+        for _ in range(2):  # the estimate needs two movements
+            self.enlarge(tiles)
 
     def enlarge(self, tiles: Sequence[int]) -> None:
         """Double the images of the given tiles."""
@@ -168,16 +169,14 @@ class NearestImages:
 
     def squares(self) -> F64:
         """(T,) estimated mean squared errors."""
-        last = self._last
-        both = ~np.isnan(self._before)
-        before = np.where(both, self._before, 0.0)
-        lengths = np.linalg.norm(last[both]) * np.linalg.norm(before[both])
-        c = rule.DEFAULT_COSINE if not both.any() else last @ before / lengths if lengths else 0.0
+        last, before = self._last, self._before
+        lengths = np.linalg.norm(last) * np.linalg.norm(before)
+        c = last @ before / lengths if lengths else 0.0
         # Movements n rings apart have cosine c^n: the cross terms form a geometric series.
         ratio = max(0.0, float(c)) / np.sqrt(rule.DECAY)
         factor = rule.REMAINING_MOVEMENT * np.sqrt((1 + ratio) / (1 - ratio))
         # The squared movement of the ring before is on average DECAY times the last.
-        moved = (last**2 + np.where(both, before**2, rule.DECAY * last**2)) / (1 + rule.DECAY)
+        moved = (last**2 + before**2) / (1 + rule.DECAY)
         means = np.bincount(self._tile, moved, len(self._sizes)) / self._sizes
         squares: F64 = factor**2 * means
         squares[self.counts >= self._images] = 0.0

@@ -32,7 +32,6 @@ MAX_SHARE_PROVED = 1 / 100
 # Root mean square of the remaining movement of the mean, relative to its last movement (from the
 # nearest k / 2 to the nearest k images), for orthogonal movements.
 REMAINING_MOVEMENT = 1.4
-DEFAULT_COSINE = 0.7  # assumed cosine between the first movement and the next
 DECAY = 1.74  # ratio of a movement's square to the next one's; errors fall as k^-0.4
 MIN_LACKING = 1.4  # a tile doubles its images if its best count is this many times its count
 PRIOR_DIRECTIONS = 60.0  # typical rank of a draw's error: 6 at high noise, 20 to 100 below
@@ -58,7 +57,7 @@ def margin(directions: float) -> float:
 
 
 def samples_of(images: int, one_logit: bool) -> list[int]:
-    """The number of images compared in each stage; the last stage compares all.
+    """The sizes of the random samples that are compared first, ascending.
 
     With one logit per image, the index compares 16 images in the time that one is weighed. A
     sample then saves time only if it is a small part of all images.
@@ -67,4 +66,4 @@ def samples_of(images: int, one_logit: bool) -> list[int]:
     sizes = [FIRST_SAMPLE]
     while sizes[-1] < images:
         sizes.append(sizes[-1] * SAMPLE_GROWTH)
-    return [size for size in sizes if min_ratio * size <= images] + [images]
+    return [size for size in sizes if min_ratio * size <= images]

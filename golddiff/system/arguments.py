@@ -24,16 +24,16 @@ def check_dense(name: str, x: torch.Tensor) -> None:
         raise ArgumentError(f"{name}: got {kind}, expected a dense tensor that holds numbers")
 
 
-def as_dense_tensor(
-    name: str, value: Any, expected: str, dtype: torch.dtype | None = None
-) -> torch.Tensor:
-    """A number, list or tensor as a dense tensor on the CPU; ``dtype`` is for non-tensors only."""
+def as_dense_tensor(name: str, value: Any, expected: str) -> torch.Tensor:
+    """Real numbers as a dense tensor on the CPU; Python's become float64 or int64."""
     try:
         is_tensor = isinstance(value, torch.Tensor)
-        tensor = value if is_tensor else torch.as_tensor(value, dtype=dtype, device="cpu")
+        tensor = value if is_tensor else torch.as_tensor(np.asarray(value), device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ArgumentError(f"{name}: got {value!r:.{SHOWN}}, expected {expected}") from None
     check_dense(name, tensor)
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        raise ArgumentError(f"{name}: got {tensor.dtype}, expected {expected}")
     return tensor.detach().cpu()
 
 
@@ -47,16 +47,14 @@ def expand_to_batch(name: str, values: torch.Tensor, b: int, one: str) -> torch.
 def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tensor:
     """Class indices (b,), int64, from one class for all b images or one per image."""
     values = as_dense_tensor("labels", labels, "integers")
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+    if values.is_floating_point():
         raise ArgumentError(f"labels: got {values.dtype}, expected integers")
     return expand_to_batch("labels", values, b, "one class").long()
 
 
 def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Tensor:
     """Noise levels (b,), float64, from one level for all b images or one per image."""
-    values = as_dense_tensor("sigma", sigma, "a finite number above 0", torch.float64)
-    if values.is_complex():
-        raise ArgumentError(f"sigma: got {values.dtype}, expected a finite number above 0")
+    values = as_dense_tensor("sigma", sigma, "a finite number above 0")
     values = expand_to_batch("sigma", values, b, "one number").double()
     invalid = values[~(values.isfinite() & (values > 0))]
     if invalid.numel():

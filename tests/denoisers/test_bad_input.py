@@ -64,8 +64,9 @@ def test_sigma_must_be_finite_and_positive(denoiser, sigma):
 
 @pytest.mark.parametrize(
     "sigma",
-    [None, "a", 1j, torch.tensor(1j), [1.0, "a"], {}, 10**400, torch.ones((), device="meta")],
-)
+    [None, "a", 1j, torch.tensor(1j), [1.0, "a"], {}, 10**400, torch.ones((), device="meta"),
+     True, [True, True], torch.tensor([True, True])],
+)  # fmt: skip
 def test_sigma_must_be_a_number(denoiser, sigma):
     with pytest.raises(ArgumentError, match=r"^sigma: got [^\n]*, expected [^\n]*number[^\n]*$"):
         denoiser(X, sigma)

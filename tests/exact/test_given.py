@@ -1,5 +1,7 @@
 """Log weights of all images: class labels, measurements, and the methods that accept them."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -77,6 +79,20 @@ def test_log_weights_per_query(store, queries):
     assert np.abs(flat(posterior.mean) - mean).max() < 1e-5
     assert np.abs(flat(posterior.variance) - np.einsum("bdd->bd", covariance)).max() < 1e-5
     assert np.allclose(posterior.log_density.numpy(), density, rtol=1e-6)
+
+
+def test_log_weights_per_query_stay_within_the_memory_limit(make_store, smooth_images):
+    """Regression: those of a whole batch were copied at once, 2 MB here."""
+    store = make_store(smooth_images(4000, (1, 4, 4)))
+    weights = np.random.default_rng(0).normal(size=(64, store.n))
+    x, unlimited = torch.zeros(64, 1, 4, 4), golddiff.Optimal(store).given(weights)
+    limited = golddiff.Optimal(store, memory_limit=1e6).given(weights)
+    assert torch.allclose(limited(x, 5.0), unlimited(x, 5.0), atol=1e-6)
+    tracemalloc.start()
+    limited(x, 5.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5e6
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.3, 3.0, 60.0])
@@ -204,6 +220,7 @@ BAD_WEIGHTS = [
     (np.full(90, np.inf), "log_weights: got NaN or +inf"),
     ("all", "log_weights: got 'all', expected natural logs"),
     (np.zeros(90) + 1j, "log_weights: got torch.complex128"),
+    (np.arange(90) > 9, "log_weights: got torch.bool, expected natural logs"),
 ]
 
 
@@ -213,6 +230,13 @@ def test_bad_log_weights_are_refused(store, weights, message):
         golddiff.Optimal(store).given(weights)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+def test_a_list_of_log_weights_keeps_its_digits(store):
+    """Regression: they were rounded to float32, as a list only."""
+    weights = 1000 + np.arange(90) / 3e4
+    from_list, from_array = (golddiff.Optimal(store).given(w) for w in (weights.tolist(), weights))
+    assert np.array_equal(from_list.priors[0].values, from_array.priors[0].values)
 
 
 def test_bad_arguments_are_refused(store, queries):
@@ -240,7 +264,7 @@ def test_bad_arguments_are_refused(store, queries):
         (lambda: golddiff.guided(d, 1, np.inf), "scale: got inf"),
         (lambda: golddiff.guided(d, 9, 1.0), "labels: got 9"),
         (lambda: golddiff.guided(d, None, 1.0), "labels: got None"),
-        (lambda: golddiff.guided(d, 1.5, 1.0), "labels: got torch.float32"),
+        (lambda: golddiff.guided(d, 1.5, 1.0), "labels: got torch.float64"),
         (lambda: golddiff.log_likelihood(store, abs, x, -1), "noise: got -1"),
         (lambda: golddiff.log_likelihood(store, 3, x, 1.0), "operator: got int"),
         (lambda: golddiff.log_likelihood(store, abs, x[:, :, 1:], 1.0), "operator: got output (64"),

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -18,7 +17,7 @@ from golddiff.supports.index import blocks
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_disk
 from golddiff.system.folders import folder_in_place
-from golddiff.system.numbers import F32
+from golddiff.system.residency import parts
 
 FOLDER = "index"
 MANIFEST, FORMAT, VERSION = "index.json", "golddiff-index", 4
@@ -70,15 +69,13 @@ def _fill(store: ImageStore, part: Path, progress: Progress) -> None:
     fitted = blocks.fitted(store.shape, store.values(rows))
     # The library's own save_file would make the file readable by its owner only.
     (part / TENSORS).write_bytes(save(fitted.tensors()))
-    piece = max(1, min(store.n, int(PIECE / (4 * store.d))))
+    piece = max(1, int(PIECE / (4 * store.d)))
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context((part / name).open("wb")) for name in (NUMBERS, LENGTHS)]
-        pixels = stack.enter_context((store.path / "pixels.bin").open("rb", buffering=0))
-        for first in range(0, store.n, piece):
-            values = _read(pixels, store, min(piece, store.n - first))
-            for file, array in zip(files, fitted.compress(values), strict=True):
+        for first, images in parts(np.arange(store.n), piece):
+            for file, array in zip(files, fitted.compress(store.values(images)), strict=True):
                 file.write(np.ascontiguousarray(array).data)
-            progress("reading pixels", first + len(values), store.n)
+            progress("reading pixels", first + len(images), store.n)
         for file in files:
             file.flush()
             os.fsync(file.fileno())
@@ -90,9 +87,3 @@ def _fill(store: ImageStore, part: Path, progress: Progress) -> None:
         "files": {name: vars(file_record(part / name)) for name in (NUMBERS, LENGTHS, TENSORS)},
     }
     (part / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-
-
-def _read(pixels: Any, store: ImageStore, count: int) -> F32:
-    """The next images (n, D), read from the file: pages of a mapping would count as resident."""
-    stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
-    return store.stored.scaled(stored.astype(np.float32))
