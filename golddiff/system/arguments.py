@@ -28,7 +28,7 @@ def as_dense_tensor(name: str, value: Any, expected: str) -> torch.Tensor:
     """Real numbers as a dense tensor on the CPU; Python's become float64 or int64."""
     try:
         is_tensor = isinstance(value, torch.Tensor)
-        tensor = value if is_tensor else torch.as_tensor(np.asarray(value), device="cpu")
+        tensor = value if is_tensor else torch.as_tensor(np.asarray(value, order="C"), device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ArgumentError(f"{name}: got {value!r:.{SHOWN}}, expected {expected}") from None
     check_dense(name, tensor)

@@ -173,3 +173,10 @@ def test_the_number_of_threads_changes_nothing(store, queries, name):
         torch.set_num_threads(before)
     limit = 1e-6 if name in FITTED else 0  # these use BLAS products
     assert all((r - results[0]).abs().max() <= limit for r in results[1:])
+
+
+def test_noise_levels_and_labels_may_be_numpy_arrays_of_any_stride(store, queries):
+    x, optimal = queries(store, 0.7, b=2), Optimal(store)
+    levels, labels = np.array([0.5, 2.0]), np.array([1, 2])
+    expected = optimal(x, [2.0, 0.5], labels=[2, 1])
+    assert torch.equal(optimal(x, levels[::-1], labels=labels[::-1]), expected)
