@@ -92,7 +92,7 @@ def test_log_weights_per_query_stay_within_the_memory_limit(make_store, smooth_i
     limited(x, 5.0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 1.5e6
+    assert peak < 2.2e6  # 2.8e6 without the limit
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.3, 3.0, 60.0])
