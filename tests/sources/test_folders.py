@@ -57,6 +57,15 @@ def test_folders_named_after_splits_are_splits(tmp_path):
         open_source(tmp_path, split="val")
 
 
+def test_loose_images_beside_splits_are_refused(tmp_path):
+    fill(tmp_path / "data" / "train", 2)
+    fill(tmp_path / "data" / "test", 1)
+    fill(tmp_path / "data", 1)
+    message = r"loose \(data/000.png\) and in folders named like splits \(data/test/000.png\)"
+    with pytest.raises(SourceError, match=message):
+        open_source(tmp_path)
+
+
 def test_a_single_sub_folder_is_no_class(tmp_path):
     fill(tmp_path / "images", 3)
     assert not open_source(tmp_path).info.labelled

@@ -70,6 +70,16 @@ def test_an_image_column_of_any_name_is_found(tmp_path):
         assert open_source(path).info.count == 2
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_dictionary_encoded_images_are_read(tmp_path, nested):
+    column = pa.array([PNGS[1], PNGS[0], PNGS[1]]).dictionary_encode()
+    if nested:
+        column = pa.StructArray.from_arrays([column], ["bytes"])
+    pq.write_table(pa.table({"image": column}), tmp_path / "a.parquet")
+    values, _ = read(open_source(tmp_path / "a.parquet"))
+    assert np.array_equal(values, EXPECTED[[1, 0, 1]])
+
+
 def test_columns_can_be_named(tmp_path):
     rows = pa.array(PNGS, pa.binary())
     table = pa.table({"image": rows, "flipped": rows[::-1], "kind": list(range(10))})
