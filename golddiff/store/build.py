@@ -43,7 +43,6 @@ def build(
 
     ``factor`` adds the mean and covariance if images are small; shards do not need their own.
     """
-    check_free(path, overwrite)
     info = source.info
     if info.count is not None:  # fail early if the disk is too small
         proxies = 4 * math.prod(quarter_shape(info.shape))
@@ -51,7 +50,7 @@ def build(
     check_images(1, info.shape, lambda n, d: COPIES * (BATCH_BYTES + 4.0 * d), "to read")
     busy = f"the store: another process is building {path}; wait for it, or give another path"
     with folder_in_place("the store", path, busy) as folder, progress_bar(progress) as bar:
-        check_free(path, overwrite)  # another process may have built it since the first check
+        check_free(path, overwrite)  # callers check before they open the source, too
         _write_store(folder, source, bar, factor)
 
 

@@ -6,13 +6,16 @@ import contextlib
 import errno
 import glob
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from golddiff.system.errors import StoreError
+from golddiff.system.errors import BusyError, StoreError
 from golddiff.system.files import DISK_FULL, locked
+
+PATIENCE = 4 * 3600  # seconds to wait for another process; the largest builds take hours
 
 REFUSED = (
     *(errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR),
@@ -45,9 +48,23 @@ def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
 
 
 def wait_for_builder(path: Path) -> None:
-    """Wait while another process builds ``path`` in :func:`folder_in_place`."""
-    with locked(_lock_of(path), "", wait=-1):
+    """Wait while another process builds ``path``; BusyError after :data:`PATIENCE`."""
+    lock, hours = _lock_of(path), PATIENCE // 3600
+    message = f"{path}: another process has built it for {hours} hours and holds {lock}; stop it"
+    with locked(lock, message, PATIENCE):
         pass
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether a folder is the hidden one of :func:`folder_in_place`, left by a killed process."""
+    match = re.fullmatch(r"\.(.+)\.building-\w+", path.name)
+    if match is None:
+        return False
+    try:
+        with locked(_lock_of(path.with_name(match[1])), ""):
+            return True
+    except BusyError:  # it is being built
+        return False
 
 
 def _lock_of(path: Path) -> Path:
