@@ -80,11 +80,7 @@ def novelty(options: _NoveltyOptions) -> None:
         "nearest_files": result.files,
         "copied": result.copies.tolist(),
     }
-    say(
-        f"novelty {figures['mean_novelty']:.2f} on average; {figures['copies']:,} of "
-        f"{len(images):,} pictures ({figures['share_of_copies']:.1%}) copy one of {opened.n:,} "
-        "training images"
-    )
+    say(f"{result.about} pictures, compared with {opened.n:,} training images")
     if figures["sharpness"] is not None:
         sharpness, speckle = figures["sharpness"], figures["speckle"]
         say(f"sharpness {sharpness:.2f}, speckle {speckle:.2f} (training images: 1)")

@@ -190,8 +190,8 @@ def _report(job: _RestoreOptions, samples: Samples, n_training: int) -> dict[str
         say(novelty.about)
     if copies:
         say(
-            f"{copies} of {job.n} copy a training image: one of {n_training:,} images fits far "
-            "better than the others; more images or a higher --softness help"
+            f"copies are expected where one of {n_training:,} images fits far better than the "
+            "others; more images or a higher --softness help"
         )
     return {
         "spread": float(spread.mean()), "copies": copies,
