@@ -368,7 +368,7 @@ def test_index_latents_takes_stores_and_lists_of_floats(vae, smooth_images, tmp_
 
 
 def test_index_latents_names_wrong_channels_and_batch_sizes(vae, tmp_path):
-    with pytest.raises(ArgumentError, match=r"shape \(1, 16, 16\), but the VAE takes \(3, H, W\)"):
+    with pytest.raises(ArgumentError, match=r"got \(1, 16, 16\), expected \(3, 16, 16\)"):
         index_latents(torch.zeros(4, 1, 16, 16), tmp_path / "latents", vae)
     with pytest.raises(ArgumentError, match="batch_size: got 0"):
         index_latents(torch.zeros(4, 3, 16, 16), tmp_path / "latents", vae, batch_size=0)

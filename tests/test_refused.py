@@ -135,7 +135,7 @@ def test_unwritable_output_paths_are_refused_before_sampling(fails, tmp_path, mo
         (["index", "digits", "out", "--shards", "2"], "shards: applies to --cluster only"),
         (["index", "digits", "out", "--json", "file/x"], "cannot be written"),
         (["info", "/no/such"], "does not exist"),
-        (["novelty", "sizes", "digits.store", "--size", "8"], "--size 8 does not apply to a store"),
+        (["novelty", "sizes", "digits.store", "--size", "9"], "--size 9 does not apply to a store"),
         (["info", "."], "manifest.json, so it is not a complete store; golddiff index makes one"),
         (["index", "odd", "out"], "(--skip-bad leaves unreadable images out)"),
         (["index", "sizes", "out"], "say --size to scale"),

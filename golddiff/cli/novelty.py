@@ -106,11 +106,9 @@ def _read(
     square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
     size, channels = (store.shape[1], store.shape[0]) if square else (None, None)
     paths = _without_grid(pictures) if isinstance(pictures, Path) else pictures
-    reading = {"skip_bad": True, "value_range": value_range}
-    try:
-        source = open_source(paths, size=size, channels=channels, **reading)
-    except ArgumentError:  # float arrays cannot be resized
-        source = open_source(paths, **reading)
+    source = open_source(
+        paths, size=size, channels=channels, skip_bad=True, value_range=value_range
+    )
     parts, most, what = [], MAX_VALUES // store.d, source.info.description
     for batch in source.batches(256):
         values = batch.pixels.astype(np.float32)

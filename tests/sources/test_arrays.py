@@ -157,6 +157,12 @@ def test_channels_option_is_refused_for_five_channels():
         open_source(random_bytes(2, 5, 8, 8), channels=3)
 
 
+def test_floats_of_the_given_size_and_channels_are_accepted():
+    images = np.linspace(-1, 1, 3 * 3 * 8 * 8).reshape(3, 3, 8, 8)
+    source = open_source(images, size=8, channels=3)
+    assert np.array_equal(read(source)[0], images.astype(np.float32))
+
+
 @pytest.mark.parametrize("option", [{"size": 4}, {"channels": 1}])
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 8)])
 def test_size_and_channels_do_not_apply_to_floats(option, shape):

@@ -27,6 +27,10 @@ class TestStoreAsSource:
         assert np.array_equal(pixels.reshape(10, -1), originals.flat[:10])
         assert len(labels) == 10
 
+    def test_its_own_size_and_channels_are_accepted(self, originals):
+        channels, size, _ = originals.shape
+        assert open_source(originals.path, size=size, channels=channels).total == originals.n
+
     @pytest.mark.parametrize("option", [{"size": 8}, {"channels": 1}, {"column": "image"}])
     def test_options_that_do_not_apply_are_refused(self, originals, option):
         with pytest.raises(ArgumentError, match="does not apply to a store"):
