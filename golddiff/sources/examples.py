@@ -96,7 +96,7 @@ class ExampleSource:
         self._first, self._grey_inferred = self._probe(description)
         self.info = SourceInfo(
             self._first.shape, self._first.dtype, self.labels is not None or self._first.labelled,
-            class_names, None if options.skip_bad else self.total, description,
+            class_names, description,
         )  # fmt: skip
 
     def batches(self, size: int) -> Iterator[Batch]:
@@ -117,7 +117,6 @@ class ExampleSource:
         part._start, part.total = self._start + start, stop - start
         part.skipped, part.names = Skipped(), []
         part.labels = None if self.labels is None else self.labels[start:stop]
-        part.info = replace(self.info, count=None if self._options.skip_bad else part.total)
         return part
 
     def _own_items(self) -> Iterator[Item]:
@@ -291,10 +290,7 @@ def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
         for position, example in enumerate(selected, start):
             yield _make_item(f"example {position}", example, kind)
 
-    source = ExampleSource(items, count, options, f"{kind} of images")
-    if in_batches:  # a sampler or drop_last may leave out examples of the dataset
-        source.info = replace(source.info, count=None)
-    return source
+    return ExampleSource(items, count, options, f"{kind} of images")
 
 
 def _unbatched(batches: Any) -> Iterator[Any]:

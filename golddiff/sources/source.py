@@ -44,7 +44,6 @@ class SourceInfo:
     dtype: np.dtype[np.generic]  # ``uint8`` or ``float32``
     labelled: bool  # whether batches carry labels
     class_names: tuple[str, ...] | None = None  # one name per class index, if the source has names
-    count: int | None = None  # number of examples; None if only reading the source can tell
     description: str = ""  # one line for the manifest and the progress bar ("folder photos")
 
 
@@ -70,7 +69,7 @@ class Source(Protocol):
     """A training set that can be read once from start to end, in a fixed order."""
 
     info: SourceInfo
-    total: int  # number of examples to read, unreadable ones included
+    total: int  # most examples that it yields: unreadable ones and those of a sampler included
     skipped: Skipped
     names: list[str]  # file names of the examples read so far, if they come from files
 
@@ -109,9 +108,7 @@ class Rows:
         self.total = options.limited(total)
         self.skipped, self.names = Skipped(), list(names[: self.total])
         labelled = self.labels is not None
-        self.info = SourceInfo(
-            shape, np.dtype(dtype), labelled, class_names, self.total, description
-        )
+        self.info = SourceInfo(shape, np.dtype(dtype), labelled, class_names, description)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order, as copies: pixels (b, *shape) and labels (b,) or None."""

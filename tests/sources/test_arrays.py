@@ -20,7 +20,7 @@ def test_uint8_images_are_unchanged(make, batch):
     images = random_bytes(7, 3, 5, 6)
     source = open_source(make(images))
     assert source.info.shape == (3, 5, 6)
-    assert source.info.count == 7
+    assert source.total == 7
     assert not source.info.labelled
     assert np.array_equal(read(source, batch)[0], images)
 

@@ -20,7 +20,7 @@ class TestStoreAsSource:
         pixels, labels = read(source, 77)
         assert np.array_equal(pixels.reshape(300, -1), originals.flat)
         assert np.array_equal(labels, originals.labels)
-        assert source.info.count == 300
+        assert source.total == 300
 
     def test_limit_reads_the_first_images(self, originals):
         pixels, labels = read(open_source(originals.path, limit=10))
