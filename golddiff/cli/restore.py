@@ -203,9 +203,6 @@ def _report(job: _RestoreOptions, samples: Samples, n_training: int) -> dict[str
 
 def _check(job: _RestoreOptions) -> None:
     """Check the options without opening or building a store."""
-    for name, path in (("picture", job.picture), ("mask", job.mask)):
-        if path is not None and not path.is_file():
-            raise ArgumentError(f"{name}: {path} is not a file")
     job.images.check()
     if job.images.data is None and job.images.store is None:
         raise ArgumentError("data: got no training images, expected --data or --store")

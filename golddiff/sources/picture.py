@@ -31,6 +31,8 @@ def read_picture(name: str, path: str | Path) -> Image.Image:
     Files above 40 MB, and images above 40 megapixels, are refused before they are decoded.
     """
     file = path_of(name, path)
+    if not file.is_file():
+        raise ArgumentError(f"{name}: {file} is not a file")
     try:
         size = file.stat().st_size
         if size > MAX_BYTES:
