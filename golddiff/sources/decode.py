@@ -1,4 +1,4 @@
-"""Decoding of an encoded image or a Pillow image to (C, H, W) uint8 pixels."""
+"""Decoding of encoded images, and conversion of Pillow images to (C, H, W) uint8 pixels."""
 
 from __future__ import annotations
 
@@ -65,13 +65,6 @@ def read_header(data: bytes | Image.Image) -> Header:
 
 
 def decode(
-    data: bytes | Image.Image, *, channels: int | None = None, size: int | None = None
-) -> NDArray[np.uint8]:
-    """Decode an image to (C, H, W) uint8, as :func:`decode_image`."""
-    return to_pixels(decode_image(data, channels=channels, size=size))
-
-
-def decode_image(
     data: bytes | Image.Image, *, channels: int | None = None, size: int | None = None
 ) -> Image.Image:
     """Decode an image.

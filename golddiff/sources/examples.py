@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from golddiff.sources.arrays import as_array, is_array, open_array
-from golddiff.sources.decode import UnreadableImageError, decode, read_file, read_header
+from golddiff.sources.decode import UnreadableImageError, decode, read_file, read_header, to_pixels
 from golddiff.sources.source import (
     Batch,
     Rows,
@@ -199,7 +199,7 @@ class ExampleSource:
             # If grey was inferred, images keep their own channels, so that a later image in colour
             # raises an error instead of being silently converted to grey.
             channels = None if self._grey_inferred else self.info.shape[0]
-            pixels = decode(loaded, channels=channels, size=self._options.size)
+            pixels = to_pixels(decode(loaded, channels=channels, size=self._options.size))
         if pixels.shape == self.info.shape and pixels.dtype == self.info.dtype:
             return pixels
         if self._grey_inferred and pixels.shape[1:] == self.info.shape[1:]:

@@ -10,12 +10,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from golddiff.sources.decode import (
-    UnreadableImageError,
-    decode_image,
-    read_header,
-    with_channels,
-)
+from golddiff.sources.decode import UnreadableImageError, decode, read_header, with_channels
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 
@@ -58,7 +53,7 @@ def decode_picture(name: str, data: bytes, most_pixels: int = MAX_PIXELS) -> Ima
                 f"{most_pixels / 1e6:.2g} megapixels; make it smaller first"
             )
         with _decode_lock:
-            image = decode_image(data, channels=4)
+            image = decode(data, channels=4)
             image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
     except UnreadableImageError as error:
         raise ArgumentError(f"{name}: the file cannot be read as an image: {error}") from error

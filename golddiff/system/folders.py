@@ -58,13 +58,10 @@ def wait_for_builder(path: Path) -> None:
 def is_abandoned(path: Path) -> bool:
     """Whether a folder is the hidden one of :func:`folder_in_place`, left by a killed process."""
     match = re.fullmatch(r"\.(.+)\.building-\w+", path.name)
-    if match is None:
-        return False
-    try:
-        with locked(_lock_of(path.with_name(match[1])), ""):
+    if match is not None:
+        with contextlib.suppress(BusyError), locked(_lock_of(path.with_name(match[1])), ""):
             return True
-    except BusyError:  # it is being built
-        return False
+    return False
 
 
 def _lock_of(path: Path) -> Path:

@@ -113,7 +113,7 @@ def test_a_drawing_is_refused_from_its_header_before_it_is_decoded(monkeypatch):
     def never(data):
         raise AssertionError("decoded")
 
-    monkeypatch.setattr("golddiff.sources.picture.decode_image", never)
+    monkeypatch.setattr("golddiff.sources.picture.decode", never)
     with pytest.raises(ArgumentError, match="drawing: the image has 2,000 x 2,000 pixels"):
         drawn(as_url(Image.new("L", (2000, 2000))))
     with pytest.raises(ArgumentError, match="no drawing of this page"):
