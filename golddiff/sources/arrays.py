@@ -149,7 +149,7 @@ def _resized_shape(
     if size is None and channels is None:
         return pixels.shape[1:]
     if pixels.ndim == 2:
-        raise ArgumentError(f"{description}: size= and channels= do not apply to plain points")
+        raise ArgumentError(f"{description}: size= and channels= do not apply to points")
     present, height, width = pixels.shape[1:]
     shape = (channels or present, size or height, size or width)
     if pixels.dtype != np.uint8 and shape != pixels.shape[1:]:

@@ -29,6 +29,13 @@ def test_novelty_of_an_array_of_pictures_is_reported(capsys):
     assert "$" not in page
 
 
+def test_novelty_takes_arrays_of_as_many_channels_as_the_training_images(make_store, capsys):
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 5, 8, 8), dtype=np.uint8)
+    np.save("five.npy", pixels[:4])
+    assert run(["novelty", "five.npy", str(make_store(pixels).path)]) == 0
+    assert "copies: 4 of 4 pictures" in capsys.readouterr().out
+
+
 def test_novelty_reads_the_pictures_of_a_store(capsys):
     assert run(["index", "digits", "few.store", "--limit", "20"]) == 0
     assert run(["novelty", "few.store", "digits"]) == 0
