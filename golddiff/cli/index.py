@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.cli.cluster import JOINING, join
+from golddiff.cli.cluster import join
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import Cluster, JsonPath, ReadingOptions
 from golddiff.cli.terminal import describe, say, starting, summary, waiting, write_json
@@ -85,8 +85,7 @@ def _build_on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, A
 
     assert options.cluster is not None
     reading = SourceOptions(seed=options.seed, **options.reading.given())
-    with waiting(JOINING):
-        join(options.cluster)
+    join(options.cluster)
     with waiting("building the shards") as watch:
         built = build_shards(
             options.source, options.out, options.shards, reading,

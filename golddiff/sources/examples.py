@@ -31,7 +31,7 @@ from golddiff.sources.source import (
     rebatch,
 )
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import ArgumentError, SourceError, one_line
+from golddiff.system.errors import ArgumentError, SourceError, one_line, printable
 from golddiff.system.numbers import check_count
 
 # Number of examples that decide whether the images are grey.
@@ -223,7 +223,7 @@ class ExampleSource:
             raise SourceError(
                 f"cannot read image {name}: {error} (skip_bad=True leaves unreadable images out)"
             ) from error
-        failures.add(name, str(error))
+        failures.append((printable(name), printable(str(error))))
 
 
 def _load(item: Item) -> Any:

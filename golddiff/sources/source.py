@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import ArgumentError, SourceError, printable
+from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.numbers import I64, check_count
 from golddiff.system.parallel import iterate_in_order
 
@@ -49,10 +49,6 @@ class SourceInfo:
 
 class Skipped(list[tuple[str, str]]):
     """Names of the unreadable examples that were skipped (``skip_bad=True``), with the reasons."""
-
-    def add(self, name: str, reason: str) -> None:
-        """Record a skipped example and the reason."""
-        self.append((printable(name), printable(reason)))
 
     def lines(self, most: int = 5) -> list[str]:
         """A message for the user: the number of skipped examples, and the first ``most``."""
