@@ -34,9 +34,18 @@ def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
         BusyError: another process builds the folder; the message is ``busy``.
         StoreError: it cannot be written.
     """
+    parent = path.absolute().parent
     try:
-        with _locked_folder(path, busy) as folder:
-            yield folder
+        parent.mkdir(parents=True, exist_ok=True)
+        with locked(_lock_of(path), busy):
+            for leftover in parent.glob(f".{glob.escape(path.name)}.building-*"):
+                # A process was killed between the two renames of _put_in_place.
+                if not leftover.is_symlink() and (leftover / "old").is_dir() and not path.exists():
+                    os.rename(leftover / "old", path)
+                _remove(leftover)
+            with _temporary_beside(path) as folder:
+                yield folder
+                _put_in_place(folder, path)
     except OSError as error:
         if error.errno in DISK_FULL:
             raise StoreError(
@@ -66,21 +75,6 @@ def is_abandoned(path: Path) -> bool:
 
 def _lock_of(path: Path) -> Path:
     return path.absolute().with_name(f".{path.name}.lock")
-
-
-@contextlib.contextmanager
-def _locked_folder(path: Path, busy: str) -> Iterator[Path]:
-    parent = path.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    with locked(_lock_of(path), busy):
-        for leftover in parent.glob(f".{glob.escape(path.name)}.building-*"):
-            # A process was killed between the two renames of _put_in_place.
-            if not leftover.is_symlink() and (leftover / "old").is_dir() and not path.exists():
-                os.rename(leftover / "old", path)
-            _remove(leftover)
-        with _temporary_beside(path) as folder:
-            yield folder
-            _put_in_place(folder, path)
 
 
 @contextlib.contextmanager
