@@ -19,6 +19,8 @@ from golddiff.system.parallel import iterate_in_order
 
 log = logging.getLogger("golddiff")
 
+SHOWN = 5  # skipped examples that a message names
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -50,14 +52,14 @@ class SourceInfo:
 class Skipped(list[tuple[str, str]]):
     """Names of the unreadable examples that were skipped (``skip_bad=True``), with the reasons."""
 
-    def lines(self, most: int = 5) -> list[str]:
-        """A message for the user: the number of skipped examples, and the first ``most``."""
+    def lines(self) -> list[str]:
+        """A message for the user: the number of skipped examples, and the first few."""
         if not self:
             return []
         return [
             f"left out {len(self):,} that could not be read:",
-            *(f"  {name}: {reason}" for name, reason in self[:most]),
-            *([f"  and {len(self) - most:,} more"] if len(self) > most else []),
+            *(f"  {name}: {reason}" for name, reason in self[:SHOWN]),
+            *([f"  and {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []),
         ]
 
 
