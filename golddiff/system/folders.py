@@ -67,9 +67,11 @@ def wait_for_builder(path: Path) -> None:
 def is_abandoned(path: Path) -> bool:
     """Whether a folder is the hidden one of :func:`folder_in_place`, left by a killed process."""
     match = re.fullmatch(r"\.(.+)\.building-\w+", path.name)
-    if match is not None:
-        with contextlib.suppress(BusyError), locked(_lock_of(path.with_name(match[1])), ""):
-            return True
+    if match is None:
+        return False
+    # OSError: the lock file cannot be written.
+    with contextlib.suppress(BusyError, OSError), locked(_lock_of(path.with_name(match[1])), ""):
+        return True
     return False
 
 
