@@ -20,7 +20,7 @@ def main(pictures=None, training_set="digits"):
     else:
         images = torch.from_numpy(np.load(pictures)).float()
     found = golddiff.novelty(images, store)
-    print(f"{int(found.copies.sum())} of {len(images)} copy a training image")
+    print(f"copies of training images: {int(found.copies.sum())} of {len(images)}")
     for i in found.novelty.argsort()[:5].tolist():
         print(f"picture {i}: novelty {found.novelty[i]:.2f}, nearest to image {found.nearest[i]}")
 

@@ -49,6 +49,8 @@ class Attribution:
         main: (H, W) heaviest image of each pixel, averaged over channels; (D,) for points.
         main_weights: weights of ``main``, same shape.
         total: (D,) float64 output, recomputed from all weights and values.
+        rounding: estimated difference between ``total`` and the denoiser's output, whose weights
+            are computed in float32.
         joining: maps weighted sums of values and their differences to the output, for
             ``PCA(share="seamless")``; None: the output is the weighted sum of the values.
     """
@@ -65,6 +67,7 @@ class Attribution:
     main: I64 = field(repr=False)
     main_weights: F64 = field(repr=False)
     total: F64 = field(repr=False)
+    rounding: float = field(repr=False)
     joining: Any = field(default=None, repr=False)
 
     def top_images(self, count: int = 16) -> tuple[I64, F64]:
@@ -163,6 +166,7 @@ def attribute(
         main.rows.reshape(picture),
         main.scores.reshape(picture),
         _joined(estimator.joining, total),
+        weights.rounding,
         estimator.joining,
     )
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+SKIPPED = 4e-18  # exp(-40), the weight below which the loops in float32 skip images
+ROUNDING = 2.0**-21  # relative error of a logit in float32, with the sum over its mask
+
 
 @dataclass
 class Posterior:
@@ -102,6 +105,17 @@ class Posterior:
         if not np.all(self.total > 0):
             raise ZeroDivisionError("the posterior mean of no images is not defined")
         return self.weighted / self._spread(self.total)
+
+    def rounding(self) -> NDArray[np.float64]:
+        """Estimated error (b, L) of a mean whose logits were computed in float32.
+
+        With an error e of the logits, images other than the heaviest have at most exp(2 e) times
+        their computed weight, and a mean moves by about e times that.
+        """
+        logit_errors = ROUNDING * np.abs(self.log_max)
+        others = (self.total - 1 + SKIPPED) * np.exp(np.minimum(2 * logit_errors, 99))
+        errors: NDArray[np.float64] = logit_errors * np.minimum(others, 1)
+        return errors
 
     def _spread(self, per_location: NDArray[np.float64]) -> NDArray[np.float64]:
         """Repeat a (b, L) array over the channels that share a location, giving (b, D)."""

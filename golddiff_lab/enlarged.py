@@ -60,7 +60,7 @@ class EnlargedSource:
         self._originals, self.total, self._seed = originals, limit, seed
         self.skipped, self.names = originals.skipped, list[str]()
         about = f"enlarged (crops, flips, colours; seed {seed}): {info.description}"
-        self.info = replace(info, count=limit, description=about)
+        self.info = replace(info, description=about)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the images in order, ``size`` at a time."""

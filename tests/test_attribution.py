@@ -75,15 +75,28 @@ def test_weighted_sources_add_up_to_the_output(request, queries, name, kind, lab
     for sigma in SIGMAS:
         x = queries(store, sigma, 3)
         output = denoiser(x, sigma, labels)
-        # Far from a class, logits reach thousands, which float32 rounds by up to 5e-4.
-        bound = 5e-4 if sigma < 0.1 else 1e-4
         attributions = denoiser.attribute(x, sigma, labels, top=5)
         for attribution, image in zip(attributions, output, strict=True):
+            bound = max(1e-4, attribution.rounding)
             assert (attribution.reconstruct() - image).abs().max() < bound
             assert attribution.image_weights.sum() == pytest.approx(1)
             assert len(attribution.image_weights) == len(attribution.images)
             assert (attribution.mass <= 1 + 1e-9).all()
             assert (np.diff(attribution.weights, axis=1) <= 1e-12).all()
+
+
+@pytest.mark.parametrize("share", ["pixel", "seamless"])
+def test_sources_and_output_differ_by_no_more_than_the_rounding_of_equal_weights(colour, share):
+    images = colour.images()
+    x = (images[:20] + images[20:40]) / 2  # as near to both, at logits of -1e6
+    denoiser = PCA(colour, share=share)
+    attributions = denoiser.attribute(x, 0.003)
+    differences = [
+        float((attribution.reconstruct() - image).abs().max())
+        for attribution, image in zip(attributions, denoiser(x, 0.003), strict=True)
+    ]
+    assert max(differences) > 1e-4
+    assert all(d <= 1e-6 + a.rounding for d, a in zip(differences, attributions, strict=True))
 
 
 def test_weighted_sources_of_points_add_up_to_the_output(points, queries):

@@ -10,6 +10,7 @@ import golddiff
 from golddiff.cli import run
 from golddiff.cli.studio import _openers, _StudioOptions
 from golddiff.store.cache import entries
+from golddiff.system.files import locked
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +86,17 @@ def test_a_damaged_store_is_listed_and_deleted(damage, capsys):
     assert entry.what == "store that is damaged, or of another version"
     assert run(["cache", "--clear"]) == 0
     assert not store.path.exists()
+
+
+def test_what_a_killed_build_left_is_listed_and_deleted_but_not_a_build_that_runs(folder):
+    for name in ("killed", "running"):
+        (folder / f".{name}.building-x_1").mkdir(parents=True)
+        (folder / f".{name}.building-x_1" / "pixels.bin").write_bytes(bytes(7))
+    with locked(folder / ".running.lock", "held"):
+        (entry,) = entries()
+        assert (entry.path.name, entry.bytes) == (".killed.building-x_1", 7)
+        assert run(["cache", "--clear"]) == 0
+    assert [path.name for path in folder.iterdir()] == [".running.building-x_1"]
 
 
 def test_clear_leaves_files_that_golddiff_did_not_make(folder, tmp_path):

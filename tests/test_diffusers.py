@@ -367,8 +367,13 @@ def test_index_latents_takes_stores_and_lists_of_floats(vae, smooth_images, tmp_
     assert torch.allclose(latents, index_latents(floats, tmp_path / "of-floats", vae).images())
 
 
+def test_index_latents_takes_arrays_of_as_many_channels_as_the_vae(tmp_path):
+    vae = AutoencoderKL(in_channels=4, block_out_channels=(8,), norm_num_groups=2)
+    assert index_latents(torch.zeros(3, 4, 16, 16) - 1, tmp_path / "latents", vae).n == 3
+
+
 def test_index_latents_names_wrong_channels_and_batch_sizes(vae, tmp_path):
-    with pytest.raises(ArgumentError, match=r"shape \(1, 16, 16\), but the VAE takes \(3, H, W\)"):
+    with pytest.raises(ArgumentError, match=r"got \(1, 16, 16\), expected \(3, 16, 16\)"):
         index_latents(torch.zeros(4, 1, 16, 16), tmp_path / "latents", vae)
     with pytest.raises(ArgumentError, match="batch_size: got 0"):
         index_latents(torch.zeros(4, 3, 16, 16), tmp_path / "latents", vae, batch_size=0)

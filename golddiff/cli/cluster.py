@@ -11,20 +11,18 @@ from golddiff.cli.terminal import waiting
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
-JOINING = "joining the cluster"
-
 
 def join(address: str) -> None:
     """Join the cluster at an address; "local" starts one on this machine's cores."""
     from golddiff.cluster import connect
 
-    connect(None if address == "local" else address)
+    with waiting("joining the cluster"):
+        connect(None if address == "local" else address)
 
 
 def open_sharded(path: str, address: str, allow_missing: bool) -> ImageStore:
     """Join a cluster and open a sharded store on it."""
-    with waiting(JOINING):
-        join(address)
+    join(address)
     from golddiff.cluster import ShardedStore
 
     with waiting("opening the shards"):

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.cli.cluster import JOINING, join
+from golddiff.cli.cluster import join
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import Cluster, JsonPath, ReadingOptions
 from golddiff.cli.terminal import describe, say, starting, summary, waiting, write_json
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size, duration, shape_text
@@ -70,9 +71,8 @@ def _build_locally(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]
     from golddiff.store.images import ImageStore
     from golddiff.store.opening import open_source
 
-    reading = options.reading.source(options.seed, skip_bad=False)
     check_free(options.out, options.overwrite)
-    opened = open_source(options.source, **reading.saved())
+    opened = open_source(options.source, seed=options.seed, **options.reading.given())
     build(opened, options.out, overwrite=options.overwrite, progress=True)
     store = ImageStore.open(options.out)
     return describe(store), opened.skipped, summary(store)
@@ -84,9 +84,8 @@ def _build_on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, A
     from golddiff.cluster.listing import Listing
 
     assert options.cluster is not None
-    reading = options.reading.source(options.seed, skip_bad=False)
-    with waiting(JOINING):
-        join(options.cluster)
+    reading = SourceOptions(seed=options.seed, **options.reading.given())
+    join(options.cluster)
     with waiting("building the shards") as watch:
         built = build_shards(
             options.source, options.out, options.shards, reading,

@@ -80,11 +80,7 @@ def novelty(options: _NoveltyOptions) -> None:
         "nearest_files": result.files,
         "copied": result.copies.tolist(),
     }
-    say(
-        f"novelty {figures['mean_novelty']:.2f} on average; {figures['copies']:,} of "
-        f"{len(images):,} pictures ({figures['share_of_copies']:.1%}) copy one of {opened.n:,} "
-        "training images"
-    )
+    say(f"{result.about} pictures, compared with {opened.n:,} training images")
     if figures["sharpness"] is not None:
         sharpness, speckle = figures["sharpness"], figures["speckle"]
         say(f"sharpness {sharpness:.2f}, speckle {speckle:.2f} (training images: 1)")
@@ -107,14 +103,12 @@ def _read(
 
     from golddiff.store.opening import open_source
 
-    square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
-    size, channels = (store.shape[1], store.shape[0]) if square else (None, None)
+    channels, *sides = store.shape
+    reading: dict[str, Any] = {"skip_bad": True, "value_range": value_range}
+    if store.is_pixels and channels in (1, 3) and len(sides) == 2 and sides[0] == sides[1]:
+        reading |= {"size": sides[0], "channels": channels}
     paths = _without_grid(pictures) if isinstance(pictures, Path) else pictures
-    reading = {"skip_bad": True, "value_range": value_range}
-    try:
-        source = open_source(paths, size=size, channels=channels, **reading)
-    except ArgumentError:  # float arrays cannot be resized
-        source = open_source(paths, **reading)
+    source = open_source(paths, **reading)
     parts, most, what = [], MAX_VALUES // store.d, source.info.description
     for batch in source.batches(256):
         values = batch.pixels.astype(np.float32)

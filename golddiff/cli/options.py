@@ -126,16 +126,9 @@ class ReadingOptions:
         names=("--skip-bad/--no-skip-bad",),
     )
 
-    def source(self, seed: int = 0, *, skip_bad: bool) -> SourceOptions:
-        """The same options for the readers; ``skip_bad`` is the default of that option."""
-        options = {name: value for name, value in vars(self).items() if value is not None}
-        return SourceOptions(**{"skip_bad": skip_bad, **options}, seed=seed)
-
-    def refuse_for_store(self) -> None:
-        """Raise if any option is set, because none applies to a store."""
-        for name, value in vars(self).items():
-            if value is not None:
-                raise ArgumentError(f"{name}: does not apply to a store, which is already built")
+    def given(self) -> dict[str, Any]:
+        """The options that are set, as :class:`SourceOptions` takes them."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -156,7 +149,8 @@ class TrainingImages:
             return
         if self.data is not None:
             raise ArgumentError("store: give --data or --store, not both")
-        self.reading.refuse_for_store()
+        for name in self.reading.given():
+            raise ArgumentError(f"{name}: does not apply to a store, which is already built")
 
     def open(self, needed: Callable[[int, int], float] | None = None) -> ImageStore:
         """Open or build the store; see ``needed`` of :func:`golddiff.store.cache.cached_store`."""
@@ -164,7 +158,7 @@ class TrainingImages:
 
         if self.store is not None:
             return ImageStore.open(self.store)
-        reading = self.reading.source(skip_bad=True)
+        reading = SourceOptions(**{"skip_bad": True, **self.reading.given()})
         return cached_store(self.data, reading, say=say, progress=True, needed=needed)
 
 

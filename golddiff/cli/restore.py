@@ -105,13 +105,15 @@ def restore(options: _RestoreOptions) -> None:
         colours=job.colours, blur=job.deblur,
     )  # fmt: skip
     noise = _estimated_noise(opened, operator, y) if job.noise is None else job.noise
+    softness = SOFTNESS if job.softness is None else job.softness
+    if noise == softness == 0:
+        raise ArgumentError("softness: got 0 for a picture without noise, expected more than 0")
     denoiser: Denoiser
     if job.method == DEFAULT_METHOD:  # its masks and golden subsets do not suit restoration
         make_covariance(job.method, opened, MethodSettings())
         denoiser = for_restoring(opened)
     else:
         denoiser = create_with_bars(job.method, opened, MethodSettings(), job.seed)
-    softness = SOFTNESS if job.softness is None else job.softness
     with counting(f"restoring {job.picture.name}", job.n * job.steps) as on_step:
         samples = restored(
             denoiser, y[None], operator, noise, softness=softness, n=job.n, steps=job.steps,
@@ -188,8 +190,8 @@ def _report(job: _RestoreOptions, samples: Samples, n_training: int) -> dict[str
         say(novelty.about)
     if copies:
         say(
-            f"{copies} of {job.n} copy a training image: one of {n_training:,} images fits far "
-            "better than the others; more images or a higher --softness help"
+            f"copies are expected where one of {n_training:,} images fits far better than the "
+            "others; more images or a higher --softness help"
         )
     return {
         "spread": float(spread.mean()), "copies": copies,
@@ -201,9 +203,6 @@ def _report(job: _RestoreOptions, samples: Samples, n_training: int) -> dict[str
 
 def _check(job: _RestoreOptions) -> None:
     """Check the options without opening or building a store."""
-    for name, path in (("picture", job.picture), ("mask", job.mask)):
-        if path is not None and not path.is_file():
-            raise ArgumentError(f"{name}: {path} is not a file")
     job.images.check()
     if job.images.data is None and job.images.store is None:
         raise ArgumentError("data: got no training images, expected --data or --store")
@@ -231,21 +230,19 @@ def _check(job: _RestoreOptions) -> None:
 def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
     """A mask of the picture's size, white where the picture is missing; None if nothing is.
 
-    Without --hole or --mask the missing part is the transparent one, which ``image`` shows white.
+    Without --hole or --mask the missing part is the transparent one.
     """
     from PIL import Image, ImageChops, ImageDraw
 
-    from golddiff.sources.decode import read_header
+    from golddiff.sources.decode import read_header, with_channels
     from golddiff.sources.picture import read_picture
 
     if job.mask is None and job.hole is None:
-        black = read_picture("picture", job.picture, background="black")
-        shown = ImageChops.difference(image.convert("L"), black.convert("L"))
-        erased = shown.point(WHITE_OR_BLACK)
+        erased = ImageChops.invert(image.getchannel("A")).point(WHITE_OR_BLACK)
         return erased if erased.getbbox() else None
     width, height, _ = read_header(job.picture.read_bytes())
     if job.mask is not None:
-        mask = read_picture("mask", job.mask, background="black").convert("L")
+        mask = with_channels(read_picture("mask", job.mask), 1, background="black")
         across, down, _ = read_header(job.mask.read_bytes())
         if (across, down) != (width, height):
             raise ArgumentError(

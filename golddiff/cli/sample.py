@@ -142,8 +142,7 @@ class SampleRun:
         from golddiff.estimators.dial import NOVELTY
 
         job, result = self.job, self.samples.novelty
-        copies = int(result.copies.sum())
-        if not copies:
+        if not result.copies.any():
             return [result.about]
         classes = [None] if self.labels is None else {*self.labels}
         used = sum(self.store.count_of(label) for label in classes)
@@ -158,8 +157,7 @@ class SampleRun:
             advice = "more training images help" if dial == 1 else f"try --novelty {more:g}"
         return [
             result.about,
-            f"{copies} of {job.n:,} {'outputs copy' if job.n > 1 else 'output copies'} a training "
-            f"image: with {used:,} images and {cause} that is expected; {advice}",
+            f"copies are expected with {used:,} images and {cause}; {advice}",
         ]
 
     def figures(self) -> dict[str, Any]:

@@ -121,8 +121,8 @@ def _open(job: SampleJob) -> ImageStore:
         assert images.store is not None
         return open_sharded(images.store, job.cluster, job.allow_missing)
     if images.data is None and images.store is None:
-        given = {name: value for name, value in vars(images.reading).items() if value is not None}
-        images = replace(images, data=DEFAULT.data, reading=replace(DEFAULT.reading, **given))
+        reading = replace(DEFAULT.reading, **images.reading.given())
+        images = replace(images, data=DEFAULT.data, reading=reading)
     return images.open(memory_needed(job.method, job.settings))
 
 

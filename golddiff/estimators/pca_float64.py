@@ -17,23 +17,14 @@ from golddiff.support import Support, Supports, TiledSupport, per_query
 from golddiff.system.numbers import F32, F64, I64
 
 TOL = 1e-4  # estimated error of a mean in float32 above which it is computed in float64
-SKIPPED = 4e-18  # exp(-40), the weight below which the loops in float32 skip images
-ROUNDING = 2.0**-21  # relative error of a logit in float32, with the sum over its mask
 
 
 def recomputed(
     pca: Any, x: F32, sigma: float, supports: Supports,
     posterior: Posterior,
 ) -> F64:  # fmt: skip
-    """The means (b, D) of a posterior in float32, the uncertain ones recomputed in float64.
-
-    With an error e of the logits, images other than the heaviest have at most exp(2 e) times their
-    computed weight, and a mean moves by about e times that.
-    """
-    means = posterior.mean()
-    logit_errors = ROUNDING * np.abs(posterior.log_max)
-    others = (posterior.total - 1 + SKIPPED) * np.exp(np.minimum(2 * logit_errors, 99))
-    uncertain = logit_errors * np.minimum(others, 1) > TOL
+    """The means (b, D) of a posterior in float32, the uncertain ones recomputed in float64."""
+    means, uncertain = posterior.mean(), posterior.rounding() > TOL
     for query in np.flatnonzero(uncertain.any(axis=1)).tolist():
         support = per_query(supports, len(x))[query]
         if not isinstance(support, TiledSupport):

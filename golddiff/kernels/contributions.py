@@ -148,6 +148,7 @@ class Weights:
         top: number of sources ranked, at most the number of images.
         effective: (L,) effective number of images, exp of the entropy (in nats) of the weights at
             a location: N for N equal weights, 1 if one image has all the weight.
+        rounding: largest estimated error of an output that is weighed in float32.
     """
 
     def __init__(
@@ -184,6 +185,7 @@ class Weights:
         assert ranking is not None  # a support has at least one image
         self._highest, self._total = sums.log_max[0, :, None], sums.total[0, :, None]
         self.effective: F64 = np.exp((sums.log_max + np.log(sums.total) - sums.mean())[0])
+        self.rounding = float(sums.rounding().max())
         self._ranking = ranking.descending()
 
     def __iter__(self) -> Iterator[tuple[Contribution, F64]]:

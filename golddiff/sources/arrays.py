@@ -33,7 +33,7 @@ def open_array(
         array: a tensor or array: (N, C, H, W) images, (N, H, W) grey images or (N, D) points.
             Channels-last images with sides of 8 or more, (N, H, W, 1 | 3) or uint8 RGBA
             (N, H, W, 4), become channels first; RGBA is composited on white.
-        options: ``size`` and ``channels`` apply to uint8 images only.
+        options: ``size`` and ``channels`` convert uint8 images only; floats must have them.
         description: one line for the manifest.
         labels: the source's own (N,) class indices, or None.
         class_names: one name for each of the source's own classes, or None.
@@ -41,8 +41,8 @@ def open_array(
     pixels, rgba = _channels_first(_check_array(as_array(array, description), description))
     size, channels = options.size, 3 if rgba and options.channels is None else options.channels
     dtype = np.uint8 if pixels.dtype == np.uint8 else np.float32
-    resized = size is not None or channels is not None
-    shape = _resized_shape(pixels, size, channels, description) if resized else pixels.shape[1:]
+    shape = _resized_shape(pixels, size, channels, description)
+    resized = shape != pixels.shape[1:]
 
     def read(start: int, stop: int) -> NDArray[Any]:
         if resized:
@@ -146,19 +146,23 @@ def _resize(
 def _resized_shape(
     pixels: NDArray[Any], size: int | None, channels: int | None, description: str
 ) -> tuple[int, ...]:
-    if pixels.dtype != np.uint8 or pixels.ndim != 4:
-        kind = "plain points" if pixels.ndim == 2 else "float images"
-        raise ArgumentError(
-            f"{description}: size= and channels= do not apply to {kind}, only to uint8 images; "
-            "scale floats before they are given"
-        )
+    if size is None and channels is None:
+        return pixels.shape[1:]
+    if pixels.ndim == 2:
+        raise ArgumentError(f"{description}: size= and channels= do not apply to points")
     present, height, width = pixels.shape[1:]
+    shape = (channels or present, size or height, size or width)
+    if pixels.dtype != np.uint8 and shape != pixels.shape[1:]:
+        raise ArgumentError(
+            f"{description}: size= and channels= do not apply to float images; got "
+            f"{pixels.shape[1:]}, expected {shape}"
+        )
     if channels is not None and present not in _IMAGE_CHANNELS:
         raise ArgumentError(
             f"{description}: channels={channels} does not apply to images of {present} channels, "
             "only to 1 (grey), 3 (RGB) or 4 (RGBA)"
         )
-    return (channels or present, size or height, size or width)
+    return shape
 
 
 def _check_array(values: NDArray[Any], description: str) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Decoding of an encoded image or a Pillow image to (C, H, W) uint8 pixels."""
+"""Decoding of encoded images, and conversion of Pillow images to (C, H, W) uint8 pixels."""
 
 from __future__ import annotations
 
@@ -65,21 +65,17 @@ def read_header(data: bytes | Image.Image) -> Header:
 
 
 def decode(
-    data: bytes | Image.Image,
-    *,
-    channels: int | None = None,
-    size: int | None = None,
-    background: str = "white",
-) -> NDArray[np.uint8]:
-    """Decode an image to (C, H, W) uint8.
+    data: bytes | Image.Image, *, channels: int | None = None, size: int | None = None
+) -> Image.Image:
+    """Decode an image.
 
-    Applies the EXIF rotation, composites on ``background``, and takes an animation's first frame.
+    Applies the EXIF rotation, composites on white, and takes an animation's first frame.
 
     Args:
         data: the bytes of an image file, or a Pillow image.
-        channels: 1 or 3; None keeps grey images grey (1) and makes all others RGB (3).
-        size: scale and centre-crop to (C, size, size); None keeps the image's own size.
-        background: the colour behind transparent pixels.
+        channels: 1, 3, or 4 to keep transparency; None keeps grey images grey (1) and makes all
+            others RGB (3).
+        size: scale and centre-crop to a square of this side; None keeps the image's own size.
 
     Raises:
         UnreadableImageError: ``data`` is not an image, is truncated, or is too large.
@@ -93,7 +89,7 @@ def decode(
         upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
         if channels is None:
             channels = 1 if _is_grey(upright) else 3
-        return to_pixels(fit(with_channels(upright, channels, background), size))
+        return fit(with_channels(upright, channels), size)
 
 
 def read_file(path: str | Path) -> bytes:
@@ -105,19 +101,20 @@ def read_file(path: str | Path) -> bytes:
 
 
 def with_channels(image: Image.Image, channels: int, background: str = "white") -> Image.Image:
-    """Convert any Pillow image to grey (``channels=1``, mode L) or RGB (``channels=3``)."""
+    """Convert any Pillow image to grey (``channels=1``), RGB (3) or RGBA (4).
+
+    ``background`` is the colour that shows where a grey or RGB image was transparent.
+    """
     if image.mode.startswith("I"):
         image = _to_8_bits(image)
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
-        rgba = image.convert("RGBA")
-        canvas = Image.new("RGBA", rgba.size, background)
-        image = Image.alpha_composite(canvas, rgba).convert("RGB")
-    mode = "L" if channels == 1 else "RGB"
-    if image.mode == mode:
-        return image
-    if mode == "L" and image.mode not in ("1", "RGB"):
+        image = image.convert("RGBA")
+        if channels != 4:
+            image = Image.alpha_composite(Image.new("RGBA", image.size, background), image)
+    elif image.mode not in ("1", "L", "RGB"):
         image = image.convert("RGB")
-    return image.convert(mode)
+    mode = {1: "L", 3: "RGB", 4: "RGBA"}[channels]
+    return image if image.mode == mode else image.convert(mode)
 
 
 def fit(image: Image.Image, size: int | None) -> Image.Image:

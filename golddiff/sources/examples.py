@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from golddiff.sources.arrays import as_array, is_array, open_array
-from golddiff.sources.decode import UnreadableImageError, decode, read_file, read_header
+from golddiff.sources.decode import UnreadableImageError, decode, read_file, read_header, to_pixels
 from golddiff.sources.source import (
     Batch,
     Rows,
@@ -31,7 +31,7 @@ from golddiff.sources.source import (
     rebatch,
 )
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import ArgumentError, SourceError, one_line
+from golddiff.system.errors import ArgumentError, SourceError, one_line, printable
 from golddiff.system.numbers import check_count
 
 # Number of examples that decide whether the images are grey.
@@ -96,7 +96,7 @@ class ExampleSource:
         self._first, self._grey_inferred = self._probe(description)
         self.info = SourceInfo(
             self._first.shape, self._first.dtype, self.labels is not None or self._first.labelled,
-            class_names, None if options.skip_bad else self.total, description,
+            class_names, description,
         )  # fmt: skip
 
     def batches(self, size: int) -> Iterator[Batch]:
@@ -117,7 +117,6 @@ class ExampleSource:
         part._start, part.total = self._start + start, stop - start
         part.skipped, part.names = Skipped(), []
         part.labels = None if self.labels is None else self.labels[start:stop]
-        part.info = replace(self.info, count=None if self._options.skip_bad else part.total)
         return part
 
     def _own_items(self) -> Iterator[Item]:
@@ -200,7 +199,7 @@ class ExampleSource:
             # If grey was inferred, images keep their own channels, so that a later image in colour
             # raises an error instead of being silently converted to grey.
             channels = None if self._grey_inferred else self.info.shape[0]
-            pixels = decode(loaded, channels=channels, size=self._options.size)
+            pixels = to_pixels(decode(loaded, channels=channels, size=self._options.size))
         if pixels.shape == self.info.shape and pixels.dtype == self.info.dtype:
             return pixels
         if self._grey_inferred and pixels.shape[1:] == self.info.shape[1:]:
@@ -224,7 +223,7 @@ class ExampleSource:
             raise SourceError(
                 f"cannot read image {name}: {error} (skip_bad=True leaves unreadable images out)"
             ) from error
-        failures.add(name, str(error))
+        failures.append((printable(name), printable(str(error))))
 
 
 def _load(item: Item) -> Any:
@@ -291,10 +290,7 @@ def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
         for position, example in enumerate(selected, start):
             yield _make_item(f"example {position}", example, kind)
 
-    source = ExampleSource(items, count, options, f"{kind} of images")
-    if in_batches:  # a sampler or drop_last may leave out examples of the dataset
-        source.info = replace(source.info, count=None)
-    return source
+    return ExampleSource(items, count, options, f"{kind} of images")
 
 
 def _unbatched(batches: Any) -> Iterator[Any]:

@@ -171,6 +171,11 @@ def _names_and_labels(
     if None in tops:
         loose = names[tops.index(None)]
         inside = next(name for name, top in zip(names, tops, strict=True) if top is not None)
+        if SPLIT_NAMES.issuperset({*tops} - {None}):
+            raise SourceError(
+                f"{description} holds images both loose ({loose}) and in folders named like splits "
+                f"({inside}); move the loose ones, or rename the folders"
+            )
         log.warning(
             "%s: no classes, since images lie both loose (%s) and in sub folders (%s)",
             description, printable(loose), printable(inside),

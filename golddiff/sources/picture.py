@@ -10,13 +10,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from golddiff.sources.decode import (
-    UnreadableImageError,
-    decode,
-    read_header,
-    to_image,
-    with_channels,
-)
+from golddiff.sources.decode import UnreadableImageError, decode, read_header, with_channels
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 
@@ -26,12 +20,14 @@ MAX_SIDE = 1024  # larger pictures are reduced: no training set in use has large
 _decode_lock = threading.Lock()  # decoding the largest picture takes half a gigabyte
 
 
-def read_picture(name: str, path: str | Path, background: str = "white") -> Image.Image:
-    """Read an image file as a grey or RGB picture; ``background`` shows where it is transparent.
+def read_picture(name: str, path: str | Path) -> Image.Image:
+    """Read an image file as an RGBA picture.
 
     Files above 40 MB, and images above 40 megapixels, are refused before they are decoded.
     """
     file = path_of(name, path)
+    if not file.is_file():
+        raise ArgumentError(f"{name}: {file} is not a file")
     try:
         size = file.stat().st_size
         if size > MAX_BYTES:
@@ -39,15 +35,13 @@ def read_picture(name: str, path: str | Path, background: str = "white") -> Imag
                 f"{name}: the file has {size / 1e6:,.0f} MB, expected at most "
                 f"{MAX_BYTES / 1e6:.0f} MB"
             )
-        return decode_picture(name, file.read_bytes(), background=background)
+        return decode_picture(name, file.read_bytes())
     except OSError as error:
         reason = error.strerror or error
         raise ArgumentError(f"{name}: the file cannot be read: {reason}") from error
 
 
-def decode_picture(
-    name: str, data: bytes, most_pixels: int = MAX_PIXELS, background: str = "white"
-) -> Image.Image:
+def decode_picture(name: str, data: bytes, most_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode the bytes of an image file, as :func:`read_picture`."""
     try:
         header = read_header(data)
@@ -59,7 +53,7 @@ def decode_picture(
                 f"{most_pixels / 1e6:.2g} megapixels; make it smaller first"
             )
         with _decode_lock:
-            image = to_image(decode(data, background=background))
+            image = decode(data, channels=4)
             image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
     except UnreadableImageError as error:
         raise ArgumentError(f"{name}: the file cannot be read as an image: {error}") from error

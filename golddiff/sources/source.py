@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import ArgumentError, SourceError, printable
+from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.numbers import I64, check_count
 from golddiff.system.parallel import iterate_in_order
 
 log = logging.getLogger("golddiff")
+
+SHOWN = 5  # skipped examples that a message names
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -44,25 +46,20 @@ class SourceInfo:
     dtype: np.dtype[np.generic]  # ``uint8`` or ``float32``
     labelled: bool  # whether batches carry labels
     class_names: tuple[str, ...] | None = None  # one name per class index, if the source has names
-    count: int | None = None  # number of examples; None if only reading the source can tell
     description: str = ""  # one line for the manifest and the progress bar ("folder photos")
 
 
 class Skipped(list[tuple[str, str]]):
     """Names of the unreadable examples that were skipped (``skip_bad=True``), with the reasons."""
 
-    def add(self, name: str, reason: str) -> None:
-        """Record a skipped example and the reason."""
-        self.append((printable(name), printable(reason)))
-
-    def lines(self, most: int = 5) -> list[str]:
-        """A message for the user: the number of skipped examples, and the first ``most``."""
+    def lines(self) -> list[str]:
+        """A message for the user: the number of skipped examples, and the first few."""
         if not self:
             return []
         return [
             f"left out {len(self):,} that could not be read:",
-            *(f"  {name}: {reason}" for name, reason in self[:most]),
-            *([f"  and {len(self) - most:,} more"] if len(self) > most else []),
+            *(f"  {name}: {reason}" for name, reason in self[:SHOWN]),
+            *([f"  and {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []),
         ]
 
 
@@ -70,7 +67,7 @@ class Source(Protocol):
     """A training set that can be read once from start to end, in a fixed order."""
 
     info: SourceInfo
-    total: int  # number of examples to read, unreadable ones included
+    total: int  # most examples that it yields: unreadable ones and those of a sampler included
     skipped: Skipped
     names: list[str]  # file names of the examples read so far, if they come from files
 
@@ -109,9 +106,7 @@ class Rows:
         self.total = options.limited(total)
         self.skipped, self.names = Skipped(), list(names[: self.total])
         labelled = self.labels is not None
-        self.info = SourceInfo(
-            shape, np.dtype(dtype), labelled, class_names, self.total, description
-        )
+        self.info = SourceInfo(shape, np.dtype(dtype), labelled, class_names, description)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order, as copies: pixels (b, *shape) and labels (b,) or None."""

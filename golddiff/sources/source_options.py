@@ -23,7 +23,6 @@ class SourceOptions:
         column: the column, or the array of a .npz, that holds the images.
         label_column: the column, or the array of a .npz, that holds the labels.
         skip_bad: skip images that cannot be read and list them in ``skipped``, instead of raising.
-            ``info.count`` is then None.
         limit: read only the first ``limit`` examples (with ``skip_bad``: the readable ones among
             them). For moons and patches, the number of examples to generate.
         seed: random seed of the points of moons and the crops of patches.

@@ -240,7 +240,8 @@ def _holds_images(dtype: Any) -> bool:
 
 
 def _is_bytes(dtype: Any) -> bool:
-    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype))
+    values = _value_type(dtype)
+    return bool(pa.types.is_binary(values) or pa.types.is_large_binary(values))
 
 
 def _holds_labels(dtype: Any) -> bool:
@@ -250,8 +251,12 @@ def _holds_labels(dtype: Any) -> bool:
 
 
 def _holds_text(dtype: Any) -> bool:
-    values = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+    values = _value_type(dtype)
     return bool(pa.types.is_string(values) or pa.types.is_large_string(values))
+
+
+def _value_type(dtype: Any) -> Any:
+    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
 
 
 def _list_columns(schema: Any) -> str:

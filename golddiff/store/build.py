@@ -44,13 +44,12 @@ def build(
     ``factor`` adds the mean and covariance if images are small; shards do not need their own.
     """
     info = source.info
-    if info.count is not None:  # fail early if the disk is too small
-        proxies = 4 * math.prod(quarter_shape(info.shape))
-        check_disk("the store", path, info.count * (_image_bytes(info) + proxies + 12))
+    proxies = 4 * math.prod(quarter_shape(info.shape))
+    check_disk("the store", path, source.total * (_image_bytes(info) + proxies + 12))
     check_images(1, info.shape, lambda n, d: COPIES * (BATCH_BYTES + 4.0 * d), "to read")
     busy = f"the store: another process is building {path}; wait for it, or give another path"
     with folder_in_place("the store", path, busy) as folder, progress_bar(progress) as bar:
-        check_free(path, overwrite)
+        check_free(path, overwrite)  # callers check before they open the source, too
         _write_store(folder, source, bar, factor)
 
 

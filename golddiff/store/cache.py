@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import NAME, VERSION, Manifest
 from golddiff.system.errors import ArgumentError, BusyError, StoreError
+from golddiff.system.folders import is_abandoned, wait_for_builder
 from golddiff.system.progress import waiting
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def cached_store(
     """Open the cached store of a source, building it if it is missing or damaged.
 
     A path that is a store, without options, is opened itself. A store that another process builds
-    is waited for.
+    is waited for, at most four hours; then this raises BusyError.
 
     ``say`` receives lines that report which store is built or used. ``needed(n, d)`` is the memory
     in bytes for later work on n images of d values; it is checked before building.
@@ -76,7 +77,6 @@ def cached_store(
     from golddiff.store.images import ImageStore
     from golddiff.store.needs import check_images
     from golddiff.store.opening import is_store, open_source
-    from golddiff.system.folders import wait_for_builder
 
     if isinstance(source, str) and source and is_path(source) and _are_defaults(options):
         folder = Path(source).expanduser()
@@ -101,8 +101,9 @@ def cached_store(
     try:
         build(opened, path, overwrite=damaged, progress=progress)
     except BusyError:
-        say("another process is building it; waiting")
-        wait_for_builder(path)
+        say("another process is building it already; waiting for that (Ctrl-C stops waiting)")
+        with waiting("waiting for another process to build the store", progress):
+            wait_for_builder(path)
         return cached_store(source, options, say=say, progress=progress, needed=needed)
     except ArgumentError:
         if not is_store(path):  # otherwise another process has built it meanwhile
@@ -140,6 +141,8 @@ def entries() -> list[Entry]:
     folders, cache = [], cache_folder()
     for path in cache.iterdir() if cache.is_dir() else ():
         what = OTHERS.get("cluster" if _CLUSTER.match(path.name) else path.name)
+        if is_abandoned(path):
+            what = "unfinished store of a run that was killed"
         if path.is_symlink() or not (what or is_store(path)):
             continue
         stats = [file.lstat() for file in path.rglob("*") if not file.is_dir()]

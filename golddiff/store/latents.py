@@ -55,10 +55,9 @@ def index_latents(
     batch_size = check_count("batch_size", batch_size)
     folder, channels = path_of("path", path), int(vae.config.in_channels)
     check_free(folder, overwrite)
-    try:
-        images = open_source(source, **{"channels": channels, **reading})
-    except ArgumentError:  # floats and stores are not converted
-        images = open_source(source, **reading)
+    if channels in (1, 3):  # of other numbers, only arrays have that many
+        reading = {"channels": channels, **reading}
+    images = open_source(source, **reading)
     build(_Latents(images, vae, batch_size), folder, overwrite=overwrite, progress=progress)
     return ImageStore.open(folder)
 

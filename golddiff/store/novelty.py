@@ -62,13 +62,14 @@ class Novelty:
 
     @property
     def about(self) -> str:
-        """The mean novelty in words."""
-        mean = float(self.novelty.mean())
-        return f"novelty {mean:.2f} on average (0 a training image, 1 as new as an unseen one)"
+        """The mean novelty and the number of copies in words."""
+        return (
+            f"novelty {float(self.novelty.mean()):.2f} on average (0 a training image, 1 as new as "
+            f"an unseen one), copies: {int(self.copies.sum()):,} of {len(self.novelty):,}"
+        )
 
     def __repr__(self) -> str:
-        copies = int(self.copies.sum())
-        return f"<Novelty: {len(self.novelty)} pictures, {copies} copies, {self.about}>"
+        return f"<Novelty: {self.about}>"
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         yield self.novelty

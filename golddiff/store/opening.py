@@ -19,6 +19,7 @@ from golddiff.store.build import LABELS, PIXELS
 from golddiff.store.manifest import FORMAT, NAME, Manifest
 from golddiff.system.errors import ArgumentError, SourceError, StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, resident_rows
+from golddiff.system.units import shape_text
 
 
 def open_source(source: Any, **options: Any) -> Source:
@@ -40,20 +41,22 @@ def is_store(path: Path) -> bool:
 
 
 def open_store(path: Path, options: SourceOptions) -> Rows:
-    """The images of a store in row order; only the options ``limit`` and ``labels`` apply."""
+    """The images of a store in row order; of the options, ``limit`` and ``labels`` apply."""
     options.refuse_columns("a store")
-    for name in ("size", "channels", "value_range"):
-        if getattr(options, name) is not None:
-            raise ArgumentError(
-                f"{name}={getattr(options, name)} does not apply to a store, whose images are not "
-                "converted; index the images that it was built from"
-            )
     try:
         manifest = Manifest.read(path)
         manifest.check_sizes(path)
     except StoreError as error:
         raise SourceError(str(error)) from error
     n, shape, names = manifest.n, manifest.shape, manifest.class_names
+    has = {"size": {*shape[1:]}, "channels": {*shape[:1]}, "value_range": set[int]()}
+    for name, values in has.items():
+        value = getattr(options, name)
+        if value is not None and values != {value}:
+            raise ArgumentError(
+                f"{name}={value} does not apply to a store of {shape_text(shape)}, whose images "
+                "are not converted; index the images that it was built from"
+            )
     flat = Residency(DEFAULT_LIMIT).map(path / PIXELS, manifest.dtype, (n, math.prod(shape)))
     labels = np.fromfile(path / LABELS, np.int64) if manifest.labelled else None
 

@@ -96,7 +96,7 @@ class Restorer:
                 yield gr.skip(), status_html("stopped"), gr.skip()
                 return
             copies = int(novelty.copies.sum())
-            copied = f"; {copies} of {count} copy a training image" if copies else ""
+            copied = f", copies: {copies} of {count}" if copies else ""
             about = f"noise {level:.2g}, novelty {float(novelty.novelty.mean()):.2f}{copied}"
             pictures = pictures_of(samples.images, y, operator)
             yield gr.skip(), status_html(about), _page(store, pictures, samples.attribution or [])

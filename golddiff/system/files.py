@@ -113,9 +113,9 @@ def _unwritable(name: str, path: Path, error: OSError) -> ArgumentError:
 def locked(path: Path, message: str, wait: float = 0) -> Iterator[None]:
     """Hold a lock file, created on entry and deleted on exit; BusyError(message) if it is taken.
 
-    ``wait`` is the number of seconds to wait for it; -1: without end. The system releases the lock
-    when the process ends, even by a crash; a lock file left behind locks nothing. A symbolic link
-    at ``path`` is not followed.
+    ``wait`` is the number of seconds to wait for it. The system releases the lock when the process
+    ends, even by a crash; a lock file left behind locks nothing. A symbolic link at ``path`` is not
+    followed.
     """
     lock = FileLock(path)
     try:

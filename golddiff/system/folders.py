@@ -6,13 +6,16 @@ import contextlib
 import errno
 import glob
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from golddiff.system.errors import StoreError
+from golddiff.system.errors import BusyError, StoreError
 from golddiff.system.files import DISK_FULL, locked
+
+PATIENCE = 4 * 3600  # seconds to wait for another process; the largest builds take hours
 
 REFUSED = (
     *(errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR),
@@ -31,9 +34,18 @@ def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
         BusyError: another process builds the folder; the message is ``busy``.
         StoreError: it cannot be written.
     """
+    parent = path.absolute().parent
     try:
-        with _locked_folder(path, busy) as folder:
-            yield folder
+        parent.mkdir(parents=True, exist_ok=True)
+        with locked(_lock_of(path), busy):
+            for leftover in parent.glob(f".{glob.escape(path.name)}.building-*"):
+                # A process was killed between the two renames of _put_in_place.
+                if not leftover.is_symlink() and (leftover / "old").is_dir() and not path.exists():
+                    os.rename(leftover / "old", path)
+                _remove(leftover)
+            with _temporary_beside(path) as folder:
+                yield folder
+                _put_in_place(folder, path)
     except OSError as error:
         if error.errno in DISK_FULL:
             raise StoreError(
@@ -45,28 +57,26 @@ def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
 
 
 def wait_for_builder(path: Path) -> None:
-    """Wait while another process builds ``path`` in :func:`folder_in_place`."""
-    with locked(_lock_of(path), "", wait=-1):
+    """Wait while another process builds ``path``; BusyError after :data:`PATIENCE`."""
+    lock, hours = _lock_of(path), PATIENCE // 3600
+    message = f"{path}: another process has built it for {hours} hours and holds {lock}; stop it"
+    with locked(lock, message, PATIENCE):
         pass
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether a folder is the hidden one of :func:`folder_in_place`, left by a killed process."""
+    match = re.fullmatch(r"\.(.+)\.building-\w+", path.name)
+    if match is None:
+        return False
+    # OSError: the lock file cannot be written.
+    with contextlib.suppress(BusyError, OSError), locked(_lock_of(path.with_name(match[1])), ""):
+        return True
+    return False
 
 
 def _lock_of(path: Path) -> Path:
     return path.absolute().with_name(f".{path.name}.lock")
-
-
-@contextlib.contextmanager
-def _locked_folder(path: Path, busy: str) -> Iterator[Path]:
-    parent = path.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    with locked(_lock_of(path), busy):
-        for leftover in parent.glob(f".{glob.escape(path.name)}.building-*"):
-            # A process was killed between the two renames of _put_in_place.
-            if not leftover.is_symlink() and (leftover / "old").is_dir() and not path.exists():
-                os.rename(leftover / "old", path)
-            _remove(leftover)
-        with _temporary_beside(path) as folder:
-            yield folder
-            _put_in_place(folder, path)
 
 
 @contextlib.contextmanager

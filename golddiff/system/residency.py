@@ -116,11 +116,6 @@ def _too_large(array: NDArray[Any]) -> _Mapped | None:
     return base if whole and not base.residency.fits(base.nbytes) else None  # type: ignore[union-attr,return-value]
 
 
-def in_place(flat: NDArray[Any]) -> bool:
-    """Whether rows of a store's array can be read in place, without a copy."""
-    return _too_large(flat) is None
-
-
 @contextlib.contextmanager
 def resident_rows(flat: NDArray[Any], rows: I64) -> Iterator[tuple[NDArray[Any], I64]]:
     """Yield an array and indices to read rows (k,) of a store's array (N, D) within its limit.

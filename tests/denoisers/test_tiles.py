@@ -6,7 +6,6 @@ import pytest
 from golddiff import PCA, ImageStore
 from golddiff.estimators import pca
 from golddiff.support import Support, TiledSupport
-from golddiff.system.residency import in_place
 
 SIGMA = 0.7
 
@@ -16,8 +15,8 @@ def stores(make_store, smooth_images):
     """600 images of 3 x 12 x 12, opened without a limit and with one below their size."""
     store = make_store(smooth_images(600, (3, 12, 12)))
     small = ImageStore.open(store.path, memory_limit=60_000)
-    assert in_place(store.flat)
-    assert not in_place(small.flat)
+    assert store.residency.fits(store.flat.nbytes)
+    assert not small.residency.fits(small.flat.nbytes)
     return store, small
 
 

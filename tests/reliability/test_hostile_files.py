@@ -51,7 +51,7 @@ class TestBombs:
 
     def test_a_blank_page_is_a_valid_image(self):
         page = np.full((3000, 3000), 255, np.uint8)
-        assert decode(encoded(page)).shape == (1, 3000, 3000)
+        assert decode(encoded(page)).size == (3000, 3000)
 
     @pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
     def test_an_array_that_unpacks_to_a_thousand_times_its_size(self, tmp_path, kind):

@@ -64,6 +64,15 @@ def test_a_cached_store_that_another_process_builds_is_waited_for(tmp_path, pixe
     assert "using the store" in lines.get(timeout=30)
 
 
+def test_waiting_for_another_process_ends_with_an_error(tmp_path, pixels, monkeypatch):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path))
+    monkeypatch.setattr(folders, "PATIENCE", 0)
+    path = cache_folder() / cache_name(pixels, SourceOptions())
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock, "held"), pytest.raises(StoreError, match=f"holds {lock}; stop it"):
+        cached_store(pixels, SourceOptions())
+
+
 def test_store_comes_back_after_a_rebuild_killed_between_two_renames(tmp_path, pixels):
     ImageStore.build(pixels, tmp_path / "s")
     aside = tmp_path / ".s.building-x"

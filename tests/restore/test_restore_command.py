@@ -66,6 +66,18 @@ def test_restore_writes_its_files_and_refuses_bad_options(folder, capsys, monkey
     assert "--size: does not apply to a store" in capsys.readouterr().err
 
 
+def test_no_softness_is_refused_where_no_noise_is_found_before_masks_are_computed(
+    folder, monkeypatch, fails
+):
+    monkeypatch.chdir(folder)
+    Image.new("RGB", (16, 16)).save("plain.png")
+    assert run(["index", "photos", "soft.store"]) == 0
+    before = sorted(path.name for path in (folder / "soft.store").iterdir())
+    line = fails("restore", "plain.png", "--store", "soft.store", "--colours", "--softness", "0")
+    assert "--softness: got 0 for a picture without noise, expected more than 0" in line
+    assert sorted(path.name for path in (folder / "soft.store").iterdir()) == before
+
+
 def test_a_hole_is_given_in_pixels_of_a_large_file(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with Image.open("damaged.png") as picture:

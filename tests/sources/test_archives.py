@@ -69,7 +69,7 @@ def test_folders_in_a_zip_are_classes(tmp_path, prefix):
 
 def test_hidden_and_macos_files_in_a_zip_are_ignored(tmp_path):
     members = {"a.png": png(), "__MACOSX/._a.png": b"x", ".b.png": b"x", "notes.txt": b"x"}
-    assert open_source(write_zip(tmp_path / "a.zip", members)).info.count == 1
+    assert open_source(write_zip(tmp_path / "a.zip", members)).total == 1
 
 
 def test_a_zip_without_images_is_refused(tmp_path):

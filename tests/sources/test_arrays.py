@@ -20,7 +20,7 @@ def test_uint8_images_are_unchanged(make, batch):
     images = random_bytes(7, 3, 5, 6)
     source = open_source(make(images))
     assert source.info.shape == (3, 5, 6)
-    assert source.info.count == 7
+    assert source.total == 7
     assert not source.info.labelled
     assert np.array_equal(read(source, batch)[0], images)
 
@@ -155,6 +155,12 @@ def test_five_channels_are_resized_independently():
 def test_channels_option_is_refused_for_five_channels():
     with pytest.raises(ArgumentError, match="5 channels"):
         open_source(random_bytes(2, 5, 8, 8), channels=3)
+
+
+def test_floats_of_the_given_size_and_channels_are_accepted():
+    images = np.linspace(-1, 1, 3 * 3 * 8 * 8).reshape(3, 3, 8, 8)
+    source = open_source(images, size=8, channels=3)
+    assert np.array_equal(read(source)[0], images.astype(np.float32))
 
 
 @pytest.mark.parametrize("option", [{"size": 4}, {"channels": 1}])

@@ -26,8 +26,8 @@ def test_a_builtin_name_takes_precedence_over_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits").mkdir()
     (tmp_path / "digits" / "a.png").write_bytes(png())
-    assert open_source("digits").info.count == 1797
-    assert open_source("./digits").info.count == 1
+    assert open_source("digits").total == 1797
+    assert open_source("./digits").total == 1
 
 
 def test_moons_are_centred_points_of_magnitude_about_1():
@@ -55,7 +55,7 @@ def test_moons_refuse_the_size_option():
 def test_patches_are_rgb_bytes():
     source = open_source("patches")
     assert source.info.shape == (3, 32, 32)
-    assert source.info.count == 10_000
+    assert source.total == 10_000
     values, labels = read(open_source("patches", limit=2000), 700)
     assert labels is None
     assert 60 < values.mean() < 190

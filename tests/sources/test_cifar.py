@@ -50,7 +50,7 @@ def test_cifar10_batches_are_read_in_order(tmp_path, protocol):
 
 def test_the_parent_of_the_cifar_folder_is_accepted(tmp_path):
     write_folder(tmp_path / "cifar-10-batches-py", cifar10_files())
-    assert open_source(tmp_path).info.count == 10
+    assert open_source(tmp_path).total == 10
 
 
 def test_pickles_of_python_2_are_read():

@@ -6,9 +6,13 @@ import pytest
 from PIL import Image
 
 from golddiff.sources import decode as module
-from golddiff.sources.decode import UnreadableImageError, decode, read_header
+from golddiff.sources.decode import UnreadableImageError, read_header, to_pixels
 
 from .make import encoded, first, pixels, png
+
+
+def decode(data, **options):
+    return to_pixels(module.decode(data, **options))
 
 
 def test_png_pixels_come_back_exactly():

@@ -22,7 +22,7 @@ def fill(folder, count, *, start=0, **options):
 def test_a_flat_folder_is_read_in_order_of_names(tmp_path, batch):
     source = open_source(fill(tmp_path / "photos", 7))
     values, labels = read(source, batch)
-    assert source.info.count == 7
+    assert source.total == 7
     assert source.info.description == "folder photos"
     assert labels is None
     assert np.array_equal(values, [first(pixels(i)) for i in range(7)])
@@ -49,12 +49,21 @@ def test_folders_named_after_splits_are_splits(tmp_path):
     for split in ("train", "test"):
         for name in ("cat", "dog"):
             fill(tmp_path / split / name, 2 if split == "train" else 1)
-    assert open_source(tmp_path).info.count == 4
+    assert open_source(tmp_path).total == 4
     source = open_source(tmp_path, split="test")
-    assert source.info.count == 2
+    assert source.total == 2
     assert source.info.class_names == ("cat", "dog")
     with pytest.raises(SourceError, match="no split 'val'; it has: test, train"):
         open_source(tmp_path, split="val")
+
+
+def test_loose_images_beside_splits_are_refused(tmp_path):
+    fill(tmp_path / "data" / "train", 2)
+    fill(tmp_path / "data" / "test", 1)
+    fill(tmp_path / "data", 1)
+    message = r"loose \(data/000.png\) and in folders named like splits \(data/test/000.png\)"
+    with pytest.raises(SourceError, match=message):
+        open_source(tmp_path)
 
 
 def test_a_single_sub_folder_is_no_class(tmp_path):
@@ -65,8 +74,8 @@ def test_a_single_sub_folder_is_no_class(tmp_path):
 def test_loose_images_beside_folders_are_read_without_classes(tmp_path, caplog):
     fill(tmp_path, 1)
     fill(tmp_path / "cat", 1)
-    info = open_source(tmp_path).info
-    assert (info.count, info.labelled) == (2, False)
+    source = open_source(tmp_path)
+    assert (source.total, source.info.labelled) == (2, False)
     (line,) = caplog.messages
     assert "images lie both loose (000.png) and in sub folders (cat/000.png)" in line
 
@@ -75,14 +84,14 @@ def test_files_that_are_no_images_are_ignored(tmp_path):
     fill(tmp_path, 2)
     for name in (".DS_Store", "notes.txt", ".hidden.png", "._000.png"):
         (tmp_path / name).write_bytes(b"nothing")
-    assert open_source(tmp_path).info.count == 2
+    assert open_source(tmp_path).total == 2
 
 
 def test_unsupported_image_files_are_counted_in_a_warning(tmp_path, caplog):
     fill(tmp_path, 1)
     for name in ("b.HEIC", "c.heic", ".hidden.heic"):
         (tmp_path / name).write_bytes(b"x")
-    assert open_source(tmp_path).info.count == 1
+    assert open_source(tmp_path).total == 1
     (line,) = caplog.messages
     assert "(.heic) are left out, 2 in all, such as b.HEIC; convert them" in line
 
@@ -110,20 +119,20 @@ def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path):
     with pytest.raises(SourceError, match="2 symbolic links"):
         open_source(inside)
     fill(inside, 1)
-    assert open_source(inside).info.count == 1
+    assert open_source(inside).total == 1
 
 
 def test_a_link_to_the_folder_itself_is_not_followed_forever(tmp_path):
     fill(tmp_path, 2)
     os.symlink(tmp_path, tmp_path / "again")
     os.symlink(tmp_path / "000.png", tmp_path / "002.png")
-    assert open_source(tmp_path).info.count == 3
+    assert open_source(tmp_path).total == 3
 
 
 def test_a_linked_folder_can_itself_be_the_source(tmp_path):
     fill(tmp_path / "photos", 2)
     os.symlink(tmp_path / "photos", tmp_path / "link")
-    assert open_source(tmp_path / "link").info.count == 2
+    assert open_source(tmp_path / "link").total == 2
 
 
 def test_images_of_mixed_sizes_are_named(tmp_path):
@@ -191,7 +200,6 @@ def test_skipped_images_are_counted_and_labels_stay_aligned(tmp_path):
     (tmp_path / "cat" / "000.png").write_bytes(b"nothing")
     (tmp_path / "dog" / "001.png").write_bytes(image[: len(image) // 2])
     source = open_source(tmp_path, skip_bad=True, size=8)
-    assert source.info.count is None
     values, labels = read(source)
     assert labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert np.array_equal(values[3], first(pixels(0)))
@@ -219,7 +227,7 @@ def test_limit_reads_only_the_first_images(tmp_path):
     fill(tmp_path, 5)
     (tmp_path / "003.png").write_bytes(b"nothing")
     source = open_source(tmp_path, limit=3)
-    assert source.info.count == 3
+    assert source.total == 3
     assert np.array_equal(read(source)[0], [first(pixels(i)) for i in range(3)])
 
 

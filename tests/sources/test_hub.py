@@ -72,7 +72,7 @@ def test_a_dataset_of_the_hub_is_read(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "HfApi", Known)
     monkeypatch.setattr(datasets, "load_dataset", load)
     source = open_source("user/name", split="test")
-    assert source.info.count == 1
+    assert source.total == 1
     assert source.info.description == "dataset user/name (test)"
 
 
@@ -101,7 +101,7 @@ def test_the_local_cache_is_used_when_the_hub_is_unreachable(monkeypatch):
 
     before = datasets.config.HF_HUB_OFFLINE
     monkeypatch.setattr(datasets, "load_dataset", load)
-    assert open_source("user/name").info.count == 1
+    assert open_source("user/name").total == 1
     assert before == datasets.config.HF_HUB_OFFLINE
 
 

@@ -35,7 +35,7 @@ def test_a_folder_of_idx_files_is_read_by_split(tmp_path):
     write_idx(tmp_path / "t10k-images-idx3-ubyte", IMAGES[:2])
     assert read(open_source(tmp_path))[1].tolist() == LABELS.tolist()
     test = open_source(tmp_path, split="test")
-    assert test.info.count == 2
+    assert test.total == 2
     assert not test.info.labelled
     with pytest.raises(SourceError, match=r"split 'val'; it has: t10k-images.*train-images"):
         open_source(tmp_path, split="val")
@@ -45,11 +45,11 @@ def test_a_folder_of_idx_files_is_read_by_split(tmp_path):
 def test_the_splits_of_emnist_are_known(tmp_path, split, count):
     for name, images in (("train", IMAGES), ("test", IMAGES[:2])):
         write_idx(tmp_path / f"emnist-letters-{name}-images-idx3-ubyte", images)
-    assert open_source(tmp_path, split=split).info.count == count
+    assert open_source(tmp_path, split=split).total == count
 
 
 def test_an_idx_file_of_another_name_is_recognised(tmp_path):
-    assert open_source(write_idx(tmp_path / "pictures", IMAGES)).info.count == 6
+    assert open_source(write_idx(tmp_path / "pictures", IMAGES)).total == 6
 
 
 @pytest.mark.parametrize("cut", [-1, 3, 10, 20])

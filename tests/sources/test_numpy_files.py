@@ -32,7 +32,7 @@ def test_usual_names_in_an_npz_file_are_found(tmp_path, images, labels):
 
 def test_a_split_of_an_npz_file_is_chosen_by_name(tmp_path):
     np.savez(tmp_path / "a.npz", x_train=IMAGES, x_test=IMAGES[:2], y_test=np.array([4, 5]))
-    assert open_source(tmp_path / "a.npz").info.count == 5
+    assert open_source(tmp_path / "a.npz").total == 5
     assert read(open_source(tmp_path / "a.npz", split="test"))[1].tolist() == [4, 5]
     with pytest.raises(SourceError, match="no split 'val'"):
         open_source(tmp_path / "a.npz", split="val")

@@ -70,7 +70,7 @@ def test_labels_cover_all_images_before_the_limit():
 
 
 def test_a_limit_above_the_count_changes_nothing():
-    assert open_source(IMAGES, limit=99).info.count == 6
+    assert open_source(IMAGES, limit=99).total == 6
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_a_parquet_file_gives_images_and_labels(tmp_path, batch):
     source = open_source(path)
     values, labels = read(source, batch)
     assert source.info.class_names == ("cat", "dog")
-    assert source.info.count == 10
+    assert source.total == 10
     assert labels.tolist() == [0, 1] * 5
     assert np.array_equal(values, EXPECTED)
 
@@ -47,14 +47,14 @@ def test_shards_are_read_in_order_of_their_names(tmp_path):
 def test_files_without_a_split_in_their_names_are_all_read(tmp_path):
     for name in ("0000", "0001"):
         write_parquet(tmp_path / f"{name}.parquet", PNGS[:3])
-    assert open_source(tmp_path).info.count == 6
+    assert open_source(tmp_path).total == 6
 
 
 def test_folders_of_shards_named_after_splits_are_splits(tmp_path):
     for split, count in (("train", 3), ("test", 2)):
         write_parquet(tmp_path / split / "0000.parquet", PNGS[:count])
-    assert open_source(tmp_path).info.count == 3
-    assert open_source(tmp_path, split="test").info.count == 2
+    assert open_source(tmp_path).total == 3
+    assert open_source(tmp_path, split="test").total == 2
 
 
 def test_images_beside_parquet_files_are_refused(tmp_path):
@@ -67,7 +67,17 @@ def test_images_beside_parquet_files_are_refused(tmp_path):
 def test_an_image_column_of_any_name_is_found(tmp_path):
     for name in ("img", "photo"):
         path = write_parquet(tmp_path / f"{name}.parquet", PNGS[:2], image=name)
-        assert open_source(path).info.count == 2
+        assert open_source(path).total == 2
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_dictionary_encoded_images_are_read(tmp_path, nested):
+    column = pa.array([PNGS[1], PNGS[0], PNGS[1]]).dictionary_encode()
+    if nested:
+        column = pa.StructArray.from_arrays([column], ["bytes"])
+    pq.write_table(pa.table({"image": column}), tmp_path / "a.parquet")
+    values, _ = read(open_source(tmp_path / "a.parquet"))
+    assert np.array_equal(values, EXPECTED[[1, 0, 1]])
 
 
 def test_columns_can_be_named(tmp_path):
@@ -224,8 +234,8 @@ def test_the_format_of_a_dataset_does_not_matter():
 
 def test_a_dataset_dict_is_read_by_split():
     both = datasets.DatasetDict({"train": dataset(), "test": dataset(4)})
-    assert open_source(both).info.count == 10
-    assert open_source(both, split="test").info.count == 4
+    assert open_source(both).total == 10
+    assert open_source(both, split="test").total == 4
     with pytest.raises(SourceError, match="no split 'dev'; it has: train, test"):
         open_source(both, split="dev")
 

@@ -20,12 +20,16 @@ class TestStoreAsSource:
         pixels, labels = read(source, 77)
         assert np.array_equal(pixels.reshape(300, -1), originals.flat)
         assert np.array_equal(labels, originals.labels)
-        assert source.info.count == 300
+        assert source.total == 300
 
     def test_limit_reads_the_first_images(self, originals):
         pixels, labels = read(open_source(originals.path, limit=10))
         assert np.array_equal(pixels.reshape(10, -1), originals.flat[:10])
         assert len(labels) == 10
+
+    def test_its_own_size_and_channels_are_accepted(self, originals):
+        channels, size, _ = originals.shape
+        assert open_source(originals.path, size=size, channels=channels).total == originals.n
 
     @pytest.mark.parametrize("option", [{"size": 8}, {"channels": 1}, {"column": "image"}])
     def test_options_that_do_not_apply_are_refused(self, originals, option):

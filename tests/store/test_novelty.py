@@ -25,7 +25,8 @@ def test_a_training_image_has_novelty_0_and_is_a_copy(store):
 def test_novelty_accepts_a_path_and_prints_one_line(store):
     result = golddiff.novelty(store.images(range(30)), store.path)
     assert result.copies.all()
-    assert repr(result).startswith("<Novelty: 30 pictures, 30 copies, novelty 0.00 on average")
+    assert repr(result).startswith("<Novelty: novelty 0.00 on average")
+    assert "copies: 30 of 30" in repr(result)
 
 
 def test_unseen_images_of_the_same_distribution_have_mean_novelty_1(store, smooth_images):

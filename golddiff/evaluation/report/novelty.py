@@ -62,7 +62,7 @@ def write_novelty_report(
         "How new these pictures are",
         f"{len(images):,} pictures and {store.n:,} training images, golddiff {__version__}",
         copies == 0,
-        f"{copies:,} of {len(images):,} pictures copy a training image; mean novelty "
+        f"Copies of training images: {copies:,} of {len(images):,} pictures. Mean novelty: "
         f"<b>{float(result.novelty.mean()):.2f}</b>.",
         f"""<h2>Pictures</h2>
 <p class="soft">{which}Novelty is the distance to the nearest training image, divided by the mean

@@ -1,0 +1,52 @@
+"""Help pages, and what they import."""
+
+import subprocess
+import sys
+
+import pytest
+
+import golddiff
+from golddiff.cli import run
+
+
+def test_help_and_version_import_no_slow_package():
+    code = (
+        "import sys; from golddiff.cli import run; run(['sample', '--help']); run(['--version']);"
+        "print([m for m in ('torch', 'diffusers', 'numba', 'matplotlib', 'sklearn', 'datasets')"
+        " if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *_, version, modules = out.stdout.splitlines()
+    assert version == f"golddiff {golddiff.__version__}"
+    assert modules == "[]"
+
+
+def test_help_lists_common_options_before_advanced_ones(capsys):
+    assert run(["sample", "--help"]) == 0
+    first, advanced = capsys.readouterr().out.split("─ Advanced ")
+    options = first.split("─ Options ")[1]
+    assert 10 <= options.count("│ --") <= 16
+    for option in ("--data", "--method", "--seed", "--out", "--start", "--explain"):
+        assert option in options
+    for option in ("--k-min", "--mask-threshold", "--sampler", "--batch-size", "--cluster"):
+        assert option in advanced
+        assert option not in options
+
+
+def test_help_wraps_at_the_width_of_the_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "130")
+    assert run(["novelty", "--help"]) == 0
+    assert (
+        "over the usual distance between nearest training images: 0 is" in capsys.readouterr().out
+    )
+
+
+def test_h_is_short_for_help(capsys):
+    assert run(["-h"]) == run(["sample", "-h"]) == 0
+    assert "Number of images" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["index", "info", "sample", "demo"])
+def test_help_of_each_command_has_an_example(command, capsys):
+    assert run([command, "--help"]) == 0
+    assert f"golddiff {command}" in capsys.readouterr().out.split("For example:")[1]

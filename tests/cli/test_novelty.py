@@ -1,0 +1,52 @@
+"""``golddiff novelty``: the pictures that it reads, and its report."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from golddiff.cli import run
+
+from .conftest import read_json, store_of
+
+
+def test_novelty_of_an_array_of_pictures_is_reported(capsys):
+    copies = store_of(capsys, "digits").images(range(5))
+    noise = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
+    pixels = ((torch.cat([copies, noise]) + 1) * 127.5).round().to(torch.uint8)
+    np.save("pictures.npy", pixels.numpy())
+    options = ["--json", "novelty.json", "--out", "novelty.html"]
+    assert run(["novelty", "pictures.npy", "digits", *options]) == 0
+    assert (
+        "copies: 5 of 10 pictures, compared with 1,797 training images" in capsys.readouterr().out
+    )
+    figures = read_json("novelty.json")
+    assert figures["copies"] == 5
+    assert figures["nearest"][:5] == [0, 1, 2, 3, 4]
+    assert figures["novelty"][:5] == [0] * 5
+    page = Path("novelty.html").read_text()
+    assert page.count("a copy</b>") == 5
+    assert "$" not in page
+
+
+def test_novelty_takes_arrays_of_as_many_channels_as_the_training_images(make_store, capsys):
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 5, 8, 8), dtype=np.uint8)
+    np.save("five.npy", pixels[:4])
+    assert run(["novelty", "five.npy", str(make_store(pixels).path)]) == 0
+    assert "copies: 4 of 4 pictures" in capsys.readouterr().out
+
+
+def test_novelty_reads_the_pictures_of_a_store(capsys):
+    assert run(["index", "digits", "few.store", "--limit", "20"]) == 0
+    assert run(["novelty", "few.store", "digits"]) == 0
+    assert "copies: 20 of 20 pictures" in capsys.readouterr().out
+
+
+def test_a_grid_is_refused_by_novelty_and_its_single_pictures_are_read(capsys):
+    options = ["--method", "optimal", "--n", "2", "--steps", "1", "--limit", "20"]
+    for out in ("grid.png", "pictures"):
+        assert run(["sample", "--data", "digits", *options, "--out", out]) == 0
+    assert run(["novelty", "grid.png", "digits"]) == 2
+    assert "grid.png is a grid of pictures, expected single ones" in capsys.readouterr().err
+    for path in ("pictures", "pictures/0001.png"):
+        assert run(["novelty", path, "digits"]) == 0
