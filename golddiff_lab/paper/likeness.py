@@ -13,7 +13,7 @@ import torch
 from golddiff.estimators.network_like import ARTIFACT
 from golddiff.estimators.registry import MethodSettings, create
 from golddiff.evaluation.compare import compare
-from golddiff.evaluation.references import Oracle, reference_run
+from golddiff.evaluation.references import OracleFile, reference_run
 from golddiff.evaluation.runs import RunSettings
 from golddiff.store.images import ImageStore
 from golddiff.system.pictures import to_pixels
@@ -77,12 +77,16 @@ class Here:
 
     column: Column
     store: ImageStore
-    oracle: Oracle
+    oracle: OracleFile
     settings: RunSettings
 
 
 def column_here(context: Context, column: Column) -> Here | str:
-    """The column with its store and oracle, or else a text that says what is missing."""
+    """The column with its store and oracle, or else a text that says what is missing.
+
+    Raises:
+        GoldDiffError: the oracle cannot be loaded.
+    """
     store = context.store(column.data)
     if store is None:
         return NO_DATA
@@ -97,6 +101,7 @@ def column_here(context: Context, column: Column) -> Here | str:
             return NO_LABELS
         classes = store.classes
         labels = tuple(classes[i % len(classes)] for i in range(context.n))
+    _ = oracle.call  # load now, so that a damaged network is reported before any work
     steps = context.steps(column.steps)
     return Here(
         column, store, oracle,
