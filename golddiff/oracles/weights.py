@@ -95,18 +95,12 @@ def build_network(
     path: Path,
     *,
     optional: Collection[str] = (),
-    parts: int = 0,
 ) -> Any:
     """Create a network and load ``tensors`` into it, in float32 and evaluation mode.
 
     A few bytes of a file can describe a network of any size, so names and shapes are compared
-    before the network takes memory. ``optional`` names may be missing; fewer tensors than
-    ``parts`` are refused.
+    before the network takes memory. ``optional`` names may be missing.
     """
-    if parts > len(tensors):
-        raise CheckpointError(
-            f"{path} does not fit the network: it has {len(tensors)} weights for {parts} blocks"
-        )
     with torch.device("meta"):
         expected = make().state_dict()
     shapes = [
