@@ -77,14 +77,10 @@ def check_sizes(sizes: Mapping[str, Any], whose: str) -> None:
         values = value if isinstance(value, list | tuple) else [value]
         limit = MAX_LAYERS if name in ("layers_per_block", "num_blocks") else MAX_VALUE
         plain = all(value is None or type(value) in (bool, int, float, str) for value in values)
-        if (
-            not plain
-            or len(values) > MAX_LAYERS
-            or any(
-                isinstance(v, int | float) and not (-limit <= v <= limit or v == math.inf)
-                for v in values
-            )
-        ):
+        small = all(
+            not isinstance(v, int | float) or -limit <= v <= limit or v == math.inf for v in values
+        )
+        if not (plain and small and len(values) <= MAX_LAYERS):
             shown = str(value)[:80] if plain else type(value).__name__  # nested ones may be endless
             raise CheckpointError(f"{whose} {name} is {shown}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -159,10 +159,7 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
 def reference_of(context: Context, here: Here) -> Any:
     """The oracle's run for a column, from disk or computed now."""
     column, settings = here.column, here.settings
-    oracle_settings = RunSettings(
-        settings.n, settings.steps, column.oracle_sampler or settings.sampler, settings.seed,
-        settings.labels, settings.batch,
-    )  # fmt: skip
+    oracle_settings = replace(settings, sampler=column.oracle_sampler or settings.sampler)
     with context.watch(f"{column.title}: oracle", settings.n * settings.steps) as on_step:
         folder = context.out / "oracle-runs"
         return reference_run(here.oracle, here.store, oracle_settings, folder, on_step)
