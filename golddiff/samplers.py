@@ -236,7 +236,7 @@ def checked_levels(sigmas: Iterable[float]) -> list[float]:
 
 def sampler_named(name: str, argument: str = "sampler") -> Sampler:
     """The sampler of this name; raises ArgumentError if it is unknown."""
-    if name not in SAMPLERS:
+    if not isinstance(name, str) or name not in SAMPLERS:
         raise ArgumentError(f"{argument}: got {name!r}, expected one of {', '.join(SAMPLERS)}")
     return SAMPLERS[name]
 

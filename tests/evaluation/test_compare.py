@@ -158,6 +158,10 @@ def test_bad_oracles_labels_and_counts_are_refused(store):
         evaluate(denoiser, lambda x, sigma: x.numpy(), n=1, steps=1)
     with pytest.raises(ArgumentError, match=r"labels: got shape \(2,\), expected one .* \(3,\)"):
         evaluate(denoiser, lambda x, sigma: x, n=3, labels=[0, 1])
+    with pytest.raises(ArgumentError, match="oracle_sampler: got 'euler', expected one of"):
+        evaluate(denoiser, lambda x, sigma: x, n=1, oracle_sampler="euler")
+    with pytest.raises(ArgumentError, match=r"^sampler: got \['ddim'\], expected one of"):
+        evaluate(denoiser, lambda x, sigma: x, n=1, sampler=["ddim"])
     with pytest.raises(ArgumentError, match="n: got 0"):
         evaluate(denoiser, lambda x, sigma: x, n=0)
 
