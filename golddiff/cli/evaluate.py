@@ -20,7 +20,7 @@ from golddiff.system.units import byte_size, duration
 
 if TYPE_CHECKING:
     from golddiff.evaluation.compare import Evaluation
-    from golddiff.evaluation.references import Oracle
+    from golddiff.evaluation.references import OracleFile
     from golddiff.evaluation.runs import Run
     from golddiff.figures.curves import Panel
     from golddiff.store.images import ImageStore
@@ -74,7 +74,7 @@ def evaluate(options: _EvaluateOptions) -> None:
 
     starting()
     from golddiff.evaluation.compare import compare
-    from golddiff.evaluation.references import Oracle, reference_run
+    from golddiff.evaluation.references import OracleFile, reference_run
     from golddiff.evaluation.runs import RunSettings
     from golddiff.samplers import sampler_named
     from golddiff.store.images import ImageStore
@@ -86,7 +86,7 @@ def evaluate(options: _EvaluateOptions) -> None:
     )
     store = ImageStore.open(options.store)
     with waiting("computing the network's checksum"):
-        oracle = Oracle.at(options.oracle)
+        oracle = OracleFile.at(options.oracle)
     labels = parse_labels(options.labels, store, options.n)
     method_run = replace(method_run, labels=tuple(labels) if labels else None)
     oracle_run = replace(method_run, sampler=options.oracle_sampler or options.sampler)
@@ -138,7 +138,7 @@ def difference(first: Evaluation, second: Evaluation) -> dict[str, Any]:
 
 def figures(
     store: ImageStore,
-    oracle: Oracle,
+    oracle: OracleFile,
     evaluations: dict[str, Evaluation],
     settings: dict[str, MethodSettings],
 ) -> dict[str, Any]:

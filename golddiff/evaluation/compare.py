@@ -14,7 +14,14 @@ from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, TimedDenoiser, denoise, run
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.noise import Labels
-from golddiff.samplers import Space, initial_noise, noise_levels, steps
+from golddiff.samplers import (
+    Space,
+    check_denoises,
+    initial_noise,
+    noise_levels,
+    sampler_named,
+    steps,
+)
 from golddiff.sampling import OnStep
 from golddiff.system.arguments import classes_of
 from golddiff.system.errors import ArgumentError
@@ -137,9 +144,10 @@ def evaluate(
         single_step: also compute single-step errors at the oracle's states; doubles the time.
 
     Raises:
-        ArgumentError: an argument out of range, an oracle for another image shape, or a class
-            without training images.
+        ArgumentError: an argument out of range or of the wrong kind, an oracle for another image
+            shape, or a class without training images.
     """
+    check_denoises(denoiser)
     check_oracle(oracle, denoiser.store)
     settings = RunSettings(n, steps, sampler, seed, batch=batch)
     if labels is not None:
@@ -147,6 +155,7 @@ def evaluate(
     if isinstance(denoiser, Denoiser):
         for label in settings.labels or ():
             denoiser.store.count_of(label)  # raises before the oracle's run, which may be long
+    sampler_named(oracle_sampler or sampler, "oracle_sampler")
     oracle_settings = replace(settings, sampler=oracle_sampler or sampler)
     reference = run(oracle, denoiser.store, oracle_settings)
     return compare(denoiser, reference, settings, single_step=single_step)

@@ -27,14 +27,14 @@ _FORMAT = 2  # version of the files; changing it invalidates all cached runs
 
 
 @dataclass
-class Oracle:
-    """An oracle and the path of its weights; the network is loaded on first use."""
+class OracleFile:
+    """The weights of an oracle and their checksum; the network is loaded on first use."""
 
     path: Path  # file or folder of the weights
     checksum: str  # see :func:`weights_checksum`
 
     @classmethod
-    def at(cls, path: str | Path) -> Oracle:
+    def at(cls, path: str | Path) -> OracleFile:
         """The oracle at an existing path."""
         path = Path(path).expanduser()
         return cls(path, weights_checksum(path))
@@ -73,7 +73,7 @@ def weights_checksum(path: Path) -> str:
 
 
 def reference_run(
-    oracle: Oracle,
+    oracle: OracleFile,
     store: Space,
     settings: RunSettings,
     folder: Path | None = None,

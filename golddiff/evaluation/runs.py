@@ -84,10 +84,9 @@ class TimedDenoiser:
 def denoise(denoiser: OracleCall, x: torch.Tensor, sigma: Sigma, labels: Labels) -> torch.Tensor:
     """Call the denoiser; the result has x's shape and device. ``labels`` None is not passed on."""
     x0 = denoiser(x, sigma) if labels is None else denoiser(x, sigma, labels)
-    if x0.shape != x.shape:
-        raise ArgumentError(
-            f"oracle: returned shape {tuple(x0.shape)} for images of shape {tuple(x.shape)}"
-        )
+    if not isinstance(x0, torch.Tensor) or x0.shape != x.shape:
+        got = f"{type(x0).__name__} {tuple(getattr(x0, 'shape', ()))}"
+        raise ArgumentError(f"oracle: returned {got}, expected Tensor {tuple(x.shape)}")
     # Copying to the CPU also waits for the GPU, without which the timing would be wrong.
     return x0.detach().to(x.device, torch.float32)
 

@@ -14,6 +14,7 @@ from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
 from golddiff.oracles.weights import (
     build_network,
     check_run,
+    check_sizes,
     check_state_dict,
     read_safetensors,
     regular_file,
@@ -31,8 +32,7 @@ SCHEDULE = (
     "num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "trained_betas",
     "rescale_betas_zero_snr",
 )  # fmt: skip
-# Limits far above any network in use.
-MAX_VALUE, MAX_LAYERS, MAX_TIMESTEPS = 65_536, 64, 1_000_000
+MAX_TIMESTEPS = 1_000_000  # far above any network in use
 # diffusers imports its submodules lazily, and fails if two threads import at the same time.
 LOADING = threading.Lock()
 
@@ -77,23 +77,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
-    """The network with its weights.
-
-    A few bytes of configuration can describe a network of any size. Its numbers are bounded, and
-    compared with the weights, before it takes memory or time.
-    """
+    """The network with its weights."""
     files = [home / f"{NAME}.safetensors", home / f"{NAME}.bin"]
     path = next((file for file in files if file.is_file()), None)
     if path is None:
         raise CheckpointError(f"{home} has no {NAME}.safetensors and no {NAME}.bin")
     regular_file(path, folder)
-    for name, value in config.items():
-        values = value if isinstance(value, list) else [value]
-        limit = MAX_LAYERS if "layers" in name else MAX_VALUE
-        if len(values) > MAX_LAYERS or any(
-            isinstance(v, int | float) and not -limit <= v <= limit for v in values
-        ):
-            raise CheckpointError(f"{home / CONFIG}: {name} is {str(value)[:80]}")
+    check_sizes(config, f"{home / CONFIG}:")
     with LOADING:
         from diffusers import UNet2DModel
 

@@ -43,9 +43,7 @@ def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
     tensors, header = read_safetensors(path)
     config, description = _parse_header(path, header.get(KEY))
     check_state_dict(tensors, path)
-    network = build_network(
-        lambda: UNet(config), tensors, path, optional={TABLE}, parts=config.parts
-    )
+    network = build_network(lambda: UNet(config), tensors, path, optional={TABLE})
     return network, description
 
 
@@ -108,7 +106,7 @@ def load_published(path: Path, resolution: int | None = None) -> dict[str, Any]:
         state = state[STATE]
     tensors = check_state_dict(state, path)
     config = infer_config(tensors, path)
-    network: UNet = build_network(lambda: UNet(config), tensors, path, parts=config.parts)
+    network: UNet = build_network(lambda: UNet(config), tensors, path)
     # Fractional timesteps are embedded by the formula, so the table must agree with it.
     table = network.get_parameter(TABLE)
     if not torch.allclose(table, sinusoids(torch.arange(TIMESTEPS), table.shape[1]), atol=1e-2):

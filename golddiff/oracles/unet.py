@@ -19,8 +19,7 @@ from golddiff.oracles.parameterisations import TIMESTEPS
 from golddiff.system.errors import ArgumentError
 
 # Far above any real network: a damaged file must not allocate terabytes.
-MAX_SIZE = 4096
-MAX_LEVELS = 8
+MAX_SIZE, MAX_BLOCKS, MAX_LEVELS = 4096, 16, 8
 # Frozen during training: row t holds the sinusoids of timestep t.
 TABLE = "time_embedding.timembedding.0.weight"
 
@@ -44,17 +43,13 @@ class UNetConfig:
         """The side of an image must be a multiple of this number."""
         return int(2 ** (len(self.multipliers) - 1))
 
-    @property
-    def parts(self) -> int:
-        """Number of blocks on the way down, a lower bound on the number of weights."""
-        return self.blocks * len(self.multipliers)
-
     def check(self) -> None:
         """Raise ArgumentError for sizes that are out of range or inconsistent."""
         sizes = [(n, getattr(self, n)) for n in ("channels", "blocks", "groups", "image_channels")]
         for name, value in [*sizes, *(("multipliers", m) for m in self.multipliers)]:
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
-                raise ArgumentError(f"{name}: got {value!r}, expected an integer 1 to {MAX_SIZE}")
+            most = MAX_BLOCKS if name == "blocks" else MAX_SIZE
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise ArgumentError(f"{name}: got {value!r}, expected an integer 1 to {most}")
         if self.channels % 2:  # a sine and a cosine for each frequency
             raise ArgumentError(f"channels: got {self.channels}, expected an even number")
         if self.channels % self.groups:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from golddiff.system.errors import CheckpointError, one_line
 from golddiff.system.files import leads_out
 
 SHOWN = 10
+# Limits far above any network in use.
+MAX_VALUE, MAX_LAYERS = 65_536, 64
 
 
 def regular_file(path: Path, folder: Path | None = None) -> Path:
@@ -65,24 +68,35 @@ def check_state_dict(state: Any, path: Path) -> dict[str, torch.Tensor]:
     return dict(state)
 
 
+def check_sizes(sizes: Mapping[str, Any], whose: str) -> None:
+    """Raise CheckpointError unless a network's arguments are plain, of values below a limit.
+
+    A few bytes of a file can describe a network that takes endless time or memory to create.
+    """
+    for name, value in sizes.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        limit = MAX_LAYERS if name in ("layers_per_block", "num_blocks") else MAX_VALUE
+        plain = all(value is None or type(value) in (bool, int, float, str) for value in values)
+        small = all(
+            not isinstance(v, int | float) or -limit <= v <= limit or v == math.inf for v in values
+        )
+        if not (plain and small and len(values) <= MAX_LAYERS):
+            shown = str(value)[:80] if plain else type(value).__name__  # nested ones may be endless
+            raise CheckpointError(f"{whose} {name} is {shown}")
+
+
 def build_network(
     make: Callable[[], nn.Module],
     tensors: Mapping[str, torch.Tensor],
     path: Path,
     *,
     optional: Collection[str] = (),
-    parts: int = 0,
 ) -> Any:
     """Create a network and load ``tensors`` into it, in float32 and evaluation mode.
 
     A few bytes of a file can describe a network of any size, so names and shapes are compared
-    before the network takes memory. ``optional`` names may be missing; fewer tensors than
-    ``parts`` are refused.
+    before the network takes memory. ``optional`` names may be missing.
     """
-    if parts > len(tensors):
-        raise CheckpointError(
-            f"{path} does not fit the network: it has {len(tensors)} weights for {parts} blocks"
-        )
     with torch.device("meta"):
         expected = make().state_dict()
     shapes = [

@@ -28,7 +28,7 @@ OTHERS = {
     "truth": "full scans that version 0.1 kept",
     "cluster": "results computed from shards without a local folder",
     "shards": "copies of remote shards",
-    "scaling": "stores and times of golddiff bench scaling",
+    "scaling": "stores and times of golddiff bench",
 }
 
 _CLUSTER = re.compile(r"^cluster-[0-9a-f]{16}$")

@@ -126,7 +126,7 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                     record = gr.DownloadButton("Download its data (JSON)", interactive=False,
                                                elem_id="json")  # fmt: skip
 
-        restore_tab(handlers.library)
+        restore_tab(page, handlers.library)
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         store.change(handlers.choose_store, [store, image],

@@ -38,6 +38,7 @@ class Restorer:
 
     def __init__(self, library: Library) -> None:
         self.library = library
+        self.running: dict[str | None, threading.Event] = {}  # by page; set to stop
 
     @readable()
     def bring(self, name: str, path: str | None) -> tuple[Image.Image, str]:
@@ -55,9 +56,9 @@ class Restorer:
 
     def restored(
         self, name: str, image: Image.Image | None, hole: str, size: int, colours: bool,
-        blur: float, n: float, noise: str,
+        blur: float, n: float, noise: str, request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
-        """Restore; yield the event that :meth:`stop` sets, then a status line and the pictures."""
+        """Restore; yield status lines and the pictures."""
         with readable():
             if image is None:
                 raise ArgumentError("picture: none yet; choose a file first")
@@ -74,8 +75,8 @@ class Restorer:
             y, operator = known_of(
                 image, store.shape, missing=ink, upscale=size, colours=colours, blur=blur or None
             )
-            stopped = threading.Event()
-            yield stopped, status_html("restoring"), gr.skip()
+            stopped = self.running[request.session_hash] = threading.Event()
+            yield status_html("restoring"), gr.skip()
 
             def on_step(images: int) -> None:
                 if stopped.is_set():
@@ -93,22 +94,22 @@ class Restorer:
                     )
                     novelty = samples.novelty
             except _StoppedError:
-                yield gr.skip(), status_html("stopped"), gr.skip()
+                yield status_html("stopped"), gr.skip()
                 return
             copies = int(novelty.copies.sum())
             copied = f", copies: {copies} of {count}" if copies else ""
             about = f"noise {level:.2g}, novelty {float(novelty.novelty.mean()):.2f}{copied}"
             pictures = pictures_of(samples.images, y, operator)
-            yield gr.skip(), status_html(about), _page(store, pictures, samples.attribution or [])
+            yield status_html(about), _page(store, pictures, samples.attribution or [])
 
-    def stop(self, stopped: threading.Event | None) -> None:
-        """Stop the restoration after its current step; :meth:`restored` updates the status."""
-        if stopped is not None:
-            stopped.set()
+    def stop(self, request: gr.Request) -> None:
+        """Stop a page's restoration after its current step; :meth:`restored` updates the status."""
+        if request.session_hash in self.running:
+            self.running.pop(request.session_hash).set()
 
 
 class _StoppedError(Exception):
-    """The user pressed Stop."""
+    """The user pressed Stop, or closed the page."""
 
 
 def _page(
@@ -134,11 +135,11 @@ def _row(captions: Iterable[str], pictures: Iterable[Any]) -> str:
     return "".join(figure(pixels, caption, caption) for caption, pixels in pairs)
 
 
-def restore_tab(library: Library) -> None:
+def restore_tab(page: gr.Blocks, library: Library) -> None:
     """Build the tab: its controls, then their events."""
     handlers, quiet = Restorer(library), {"api_visibility": "private"}
     with gr.Tab("Restore a picture", elem_id="restore"), gr.Row(equal_height=False):
-        image, stopped = gr.State(None), gr.State(None)
+        image = gr.State(None)
         with gr.Column(scale=0, min_width=320):
             store = gr.Dropdown(library.names, value=library.names[0], filterable=False,
                                 label="Restore from the images of")  # fmt: skip
@@ -161,6 +162,7 @@ def restore_tab(library: Library) -> None:
     upload.upload(handlers.bring, [store, upload], [image, under], **quiet)
     store.change(handlers.under, [store, image], under, **quiet)
     settings = [store, image, hole, size, colours, blur, n, noise]
-    button.click(handlers.restored, settings, [stopped, status, out], js=TAKE_HOLE,
+    button.click(handlers.restored, settings, [status, out], js=TAKE_HOLE,
                  scroll_to_output=True, **quiet)  # fmt: skip
-    stop.click(handlers.stop, stopped, None, **quiet)
+    stop.click(handlers.stop, None, None, **quiet)
+    page.unload(handlers.stop)

@@ -33,7 +33,8 @@ def as_dense_tensor(name: str, value: Any, expected: str) -> torch.Tensor:
         raise ArgumentError(f"{name}: got {value!r:.{SHOWN}}, expected {expected}") from None
     check_dense(name, tensor)
     if tensor.dtype == torch.bool or tensor.is_complex():
-        raise ArgumentError(f"{name}: got {tensor.dtype}, expected {expected}")
+        shown = tensor.dtype if is_tensor or tensor.ndim else repr(value)
+        raise ArgumentError(f"{name}: got {shown}, expected {expected}")
     return tensor.detach().cpu()
 
 

@@ -24,7 +24,7 @@ def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
     *fewer, most = job.counts
     largest = given_store(job.data, SourceOptions(limit=most), say)
     say(f"the first {', '.join(f'{n:,}' for n in fewer)} images of {largest.path}, unless kept")
-    stores = [_first(largest, n) for n in job.counts]
+    stores = [first_images(largest, n) for n in job.counts]
     if job.masked:
         say(f"mean and covariance of {largest.path}, unless kept")
         factor = stores[-1].factor()
@@ -34,8 +34,8 @@ def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
     return [ImageStore.open(store.path, job.memory_limit) for store in stores]
 
 
-def _first(store: ImageStore, n: int) -> ImageStore:
-    """A store of the first n images; the store itself if n is all of them."""
+def first_images(store: ImageStore, n: int) -> ImageStore:
+    """A store of the first n images, kept in the cache; the store itself if n is all of them."""
     if n > store.n:
         raise ArgumentError(f"sizes: got {n:,}, but {store.path} has only {store.n:,} images")
     if n == store.n:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
 from golddiff.denoiser import Estimator
 from golddiff.store.images import ImageStore
 from golddiff.system.parallel import use_threads
+from golddiff_lab.bench.prefixes import first_images
 from golddiff_lab.bench.step_job import StepJob
 from golddiff_lab.machine import Rates, measure
 from golddiff_lab.peers import PEERS, recognise
@@ -52,36 +50,26 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
     """
     job.check()
     use_threads(job.threads)
-    with opened(job.store, job.limit) as store:
-        specs = _specs(job, store)
-        references = {spec.name: _reference(spec, store) for spec in specs}
-        watch("the machine's rates")
-        before = measure()
-        watch("queries")
-        batches = queries(job.queries_from, store, job.sigmas, job.batch, job.seed)
-        levels = list(zip(job.sigmas, batches, strict=True))
-        watch("full scans")
-        truths = _truths(job, references, levels)
-        rows: list[Row] = []
-        with started(specs) as sides:
-            for i, (sigma, x) in enumerate(levels):
-                watch(f"sigma {sigma:.3g}")
-                exact = {name: scans[i] for name, scans in truths.items()}
-                rows += level_rows(sides, sigma, x, exact, job.repeats, job.seconds)
-            memory = {side.name: side.ask("memory") for side in sides}
-        machine = before.best_of(measure())
+    store = ImageStore.open(job.store)
+    store = first_images(store, min(job.limit or store.n, store.n))
+    specs = _specs(job, store)
+    references = {spec.name: _reference(spec, store) for spec in specs}
+    watch("the machine's rates")
+    before = measure()
+    watch("queries")
+    batches = queries(job.queries_from, store, job.sigmas, job.batch, job.seed)
+    levels = list(zip(job.sigmas, batches, strict=True))
+    watch("full scans")
+    truths = _truths(job, references, levels)
+    rows: list[Row] = []
+    with started(specs) as sides:
+        for i, (sigma, x) in enumerate(levels):
+            watch(f"sigma {sigma:.3g}")
+            exact = {name: scans[i] for name, scans in truths.items()}
+            rows += level_rows(sides, sigma, x, exact, job.repeats, job.seconds)
+        memory = {side.name: side.ask("memory") for side in sides}
+    machine = before.best_of(measure())
     return Outcome(store, machine, rows, references, memory)
-
-
-@contextlib.contextmanager
-def opened(path: Path, limit: int | None) -> Iterator[ImageStore]:
-    """Open a store, or build one of its first ``limit`` images in a temporary folder."""
-    store = ImageStore.open(path)
-    if limit is None or limit >= store.n:
-        yield store
-        return
-    with tempfile.TemporaryDirectory(prefix="golddiff-") as folder:
-        yield ImageStore.build(path, Path(folder) / "store", limit=limit)
 
 
 def _specs(job: StepJob, store: ImageStore) -> list[SideSpec]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from golddiff.estimators.describe import describe
 from golddiff.system.markdown import markdown_table, number
 from golddiff.system.units import byte_size, duration
 from golddiff_lab.bench.step import Outcome
 from golddiff_lab.bench.step_job import StepJob
 from golddiff_lab.machine import Rates
 from golddiff_lab.peers import PEERS
-from golddiff_lab.truth import describe, text_of
+from golddiff_lab.truth import text_of
 
 COLUMNS = """\
 ms        milliseconds per image and step: the median step after a warm-up, divided by the batch

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from golddiff.cli import INTERRUPTED
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import JsonPath, Seed, Threads
 from golddiff.cli.terminal import progress_bar, say, starting, write_json
@@ -69,8 +70,8 @@ def train(options: TrainOptions) -> None:
     use_threads(threads)
     settings.check()
     line = shlex.join(["golddiff", *sys.argv[1:]])
+    store = cached_store(options.data, SourceOptions(), say=say, progress=True)
     with _stop_event() as stopped:
-        store = cached_store(options.data, SourceOptions(), say=say, progress=True)
         run = _train(store, out, settings, stopped, line)
         loss = ""
         if run.history:
@@ -79,7 +80,7 @@ def train(options: TrainOptions) -> None:
         say(f"{out}: {run.step:,} steps in {duration(run.elapsed)}{loss}")
         if stopped.is_set():
             say("stopped; run the same command again to continue")
-            raise KeyboardInterrupt
+            sys.exit(INTERRUPTED)
 
 
 def _train(

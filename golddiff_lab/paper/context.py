@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from golddiff.evaluation.references import Oracle
+from golddiff.evaluation.references import OracleFile
 from golddiff.sampling import OnStep
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.images import ImageStore
@@ -53,7 +53,7 @@ class Context(Settings):
             self.n = min(self.n, QUICK_IMAGES)
         self.cells = Cells(self.out / "cells")
         self._stores: dict[str, ImageStore] = {}
-        self._oracles: dict[str, Oracle] = {}
+        self._oracles: dict[str, OracleFile] = {}
 
     def steps(self, steps: int) -> int:
         """The number of steps, reduced in quick mode."""
@@ -82,18 +82,16 @@ class Context(Settings):
         stores = ((name, self.store(name)) for name in names)
         return next(((name, store) for name, store in stores if store is not None), None)
 
-    def oracle(self, name: str) -> Oracle | None:
+    def oracle(self, name: str) -> OracleFile | None:
         """The oracle of this name; None if it is not available.
 
         Raises:
-            GoldDiffError: its path does not exist or does not hold a network.
+            GoldDiffError: its path does not exist.
         """
         if name not in self.oracles:
             return None
         if name not in self._oracles:
-            oracle = Oracle.at(self.oracles[name])
-            _ = oracle.call  # load now, so that an invalid network is reported before any work
-            self._oracles[name] = oracle
+            self._oracles[name] = OracleFile.at(self.oracles[name])
         return self._oracles[name]
 
     def part(self, name: str, store: ImageStore, images: int | None) -> ImageStore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from golddiff.estimators.network_like import ARTIFACT
 from golddiff.estimators.registry import MethodSettings, create
 from golddiff.evaluation.compare import compare
-from golddiff.evaluation.references import Oracle, reference_run
+from golddiff.evaluation.references import OracleFile, reference_run
 from golddiff.evaluation.runs import RunSettings
 from golddiff.store.images import ImageStore
 from golddiff.system.pictures import to_pixels
@@ -77,12 +77,16 @@ class Here:
 
     column: Column
     store: ImageStore
-    oracle: Oracle
+    oracle: OracleFile
     settings: RunSettings
 
 
 def column_here(context: Context, column: Column) -> Here | str:
-    """The column with its store and oracle, or else a text that says what is missing."""
+    """The column with its store and oracle, or else a text that says what is missing.
+
+    Raises:
+        GoldDiffError: the oracle cannot be loaded.
+    """
     store = context.store(column.data)
     if store is None:
         return NO_DATA
@@ -97,6 +101,7 @@ def column_here(context: Context, column: Column) -> Here | str:
             return NO_LABELS
         classes = store.classes
         labels = tuple(classes[i % len(classes)] for i in range(context.n))
+    _ = oracle.call  # load now, so that a damaged network is reported before any work
     steps = context.steps(column.steps)
     return Here(
         column, store, oracle,
@@ -154,10 +159,7 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
 def reference_of(context: Context, here: Here) -> Any:
     """The oracle's run for a column, from disk or computed now."""
     column, settings = here.column, here.settings
-    oracle_settings = RunSettings(
-        settings.n, settings.steps, column.oracle_sampler or settings.sampler, settings.seed,
-        settings.labels, settings.batch,
-    )  # fmt: skip
+    oracle_settings = replace(settings, sampler=column.oracle_sampler or settings.sampler)
     with context.watch(f"{column.title}: oracle", settings.n * settings.steps) as on_step:
         folder = context.out / "oracle-runs"
         return reference_run(here.oracle, here.store, oracle_settings, folder, on_step)

@@ -63,8 +63,9 @@ class LikenessTable:
     def run(self, context: Context) -> Page:
         """The page of the table."""
         page = Page([NOTE, *(line for note in self.notes for line in ("", note))])
-        for column in self.columns:
-            here = column_here(context, column)
+        # All before the first is computed, as a damaged network raises.
+        columns = [(column, column_here(context, column)) for column in self.columns]
+        for column, here in columns:
             # Substitutes are optional, because the paper's table does not have them.
             if isinstance(here, str) and here != NOT_RUN and column.stand_in:
                 continue

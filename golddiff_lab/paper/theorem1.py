@@ -68,7 +68,7 @@ def errors(store: ImageStore, x: F32, sigma: float, ks: list[int]) -> F64:
     distances = squared_distances(store.stored, store.rows_of(None), x[None])
     logits = distances[0] * -precision(sigma)
     order = np.argsort(-logits, kind="stable")
-    optimal = Optimal(store)
+    ordered, optimal = logits[order], Optimal(store)
     edges = [0, *ks, store.n]
     parts = [
         optimal.store.posterior(optimal, x[None], sigma, Support(np.sort(order[a:b])))
@@ -83,7 +83,7 @@ def errors(store: ImageStore, x: F32, sigma: float, ks: list[int]) -> F64:
             log_head, log_tail = _log_total(head), _log_total(tail)
             share = np.exp(log_tail - np.logaddexp(log_head, log_tail))
             error = float(share * np.linalg.norm(head.mean() - tail.mean()))
-        out.append([error, *(f(logits, k, store.radius) for f in (tail_bound, truncation_bound))])
+        out.append([error, *(f(ordered, k, store.radius) for f in (tail_bound, truncation_bound))])
     return np.array(out)
 
 

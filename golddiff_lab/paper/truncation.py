@@ -14,46 +14,29 @@ bound, 2 R (N - k) exp(-(l_(1) - l_(k+1))) (:func:`truncation_bound`).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F64, is_whole
+from golddiff.system.numbers import F64
 
 
-def truncation_bound(logits: ArrayLike, k: int, radius: float) -> float:
+def truncation_bound(logits: F64, k: int, radius: float) -> float:
     """The paper's Theorem 1: 2 R (N - k) exp(-Delta_k), Delta_k = l_(1) - l_(k+1).
 
     Args:
-        logits: (N,) finite log weights, in any order, up to a constant.
-        k: number of images kept, those with the largest logits, 1 to N.
-        radius: R >= 0, the largest Euclidean norm of an image.
+        logits: (N,) log weights up to a constant, largest first.
+        k: number of images kept, 1 to N.
+        radius: R, the largest Euclidean norm of an image.
 
     Returns:
         A bound on ||f_S - f_D||_2 in the units of ``radius``; 0 for k = N.
     """
-    ordered = _ordered(logits, k, radius)
-    n = len(ordered)
-    return 0.0 if k == n else float(2 * radius * (n - k) * np.exp(ordered[k] - ordered[0]))
+    n = len(logits)
+    return 0.0 if k == n else float(2 * radius * (n - k) * np.exp(logits[k] - logits[0]))
 
 
-def tail_bound(logits: ArrayLike, k: int, radius: float) -> float:
+def tail_bound(logits: F64, k: int, radius: float) -> float:
     """The tighter bound 2 R Z_tail / Z, which depends on every logit.
 
-    Arguments, result and errors are those of :func:`truncation_bound`.
+    Arguments and result are those of :func:`truncation_bound`.
     """
-    ordered = _ordered(logits, k, radius)
-    weights = np.exp(ordered - ordered[0])
+    weights = np.exp(logits - logits[0])
     return float(2 * radius * weights[k:].sum() / weights.sum())
-
-
-def _ordered(logits: ArrayLike, k: int, radius: float) -> F64:
-    """Check the arguments and sort the logits, largest first."""
-    values = np.asarray(logits, np.float64)
-    if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
-        raise ArgumentError(f"logits: got shape {values.shape}, expected (N,) finite numbers")
-    if not is_whole(k) or not 1 <= k <= len(values):
-        raise ArgumentError(f"k: got {k!r}, expected an integer from 1 to {len(values)}")
-    if not (np.isfinite(radius) and radius >= 0):
-        raise ArgumentError(f"radius: got {radius!r}, expected a finite number of 0 or more")
-    ordered: F64 = -np.sort(-values)
-    return ordered

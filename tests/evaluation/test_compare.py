@@ -152,12 +152,24 @@ def test_bad_oracles_labels_and_counts_are_refused(store):
         evaluate(denoiser, oracle, n=1)
     with pytest.raises(ArgumentError, match="oracle: got str"):
         evaluate(denoiser, "network", n=1)
-    with pytest.raises(ArgumentError, match="oracle: returned shape"):
+    with pytest.raises(ArgumentError, match=r"returned Tensor \(1, 1, 3, 6\), expected Tensor"):
         evaluate(denoiser, lambda x, sigma: x[:, :, :3], n=1, steps=1)
+    with pytest.raises(ArgumentError, match=r"returned ndarray \(1, 1, 6, 6\), expected Tensor"):
+        evaluate(denoiser, lambda x, sigma: x.numpy(), n=1, steps=1)
     with pytest.raises(ArgumentError, match=r"labels: got shape \(2,\), expected one .* \(3,\)"):
         evaluate(denoiser, lambda x, sigma: x, n=3, labels=[0, 1])
+    with pytest.raises(ArgumentError, match="oracle_sampler: got 'euler', expected one of"):
+        evaluate(denoiser, lambda x, sigma: x, n=1, oracle_sampler="euler")
+    with pytest.raises(ArgumentError, match=r"^sampler: got \['ddim'\], expected one of"):
+        evaluate(denoiser, lambda x, sigma: x, n=1, sampler=["ddim"])
     with pytest.raises(ArgumentError, match="n: got 0"):
         evaluate(denoiser, lambda x, sigma: x, n=0)
+
+
+def test_anything_but_a_denoiser_is_refused_in_its_place(store, oracle):
+    for wrong in (store, "pca", golddiff.Wiener):
+        with pytest.raises(ArgumentError, match=f"denoiser: got {type(wrong).__name__}, expected"):
+            evaluate(wrong, oracle, n=1)
 
 
 def test_the_memory_peak_includes_blocks_that_were_freed():

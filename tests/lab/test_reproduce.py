@@ -139,8 +139,6 @@ def test_bad_input_to_reproduce_is_refused(fails, tiny):
     assert fails("reproduce", "main", "--data", "mnist=points.store") == (
         "data: mnist holds points of 2 values, expected images"
     )
-    Path("text.pt").write_text("none")
-    assert "text.pt" in fails("reproduce", "main", "--oracle", "mnist=text.pt")
     assert fails("reproduce", "main", "--data", "cifar10") == (
         "data: got 'cifar10', expected NAME=PATH"
     )
@@ -177,6 +175,15 @@ def test_an_oracle_of_another_image_shape_is_refused(fails, tiny):
     data = ["--data", f"mnist={stores['mnist']}", "--oracle", f"mnist={root / 'cifar10'}.pt"]
     assert fails("reproduce", "wss", *data, *QUICK) == expected
     assert fails("evaluate", stores["mnist"], "--oracle", f"{root / 'cifar10'}.pt") == expected
+
+
+def test_networks_of_the_named_experiment_are_loaded_before_any_work_and_no_others(fails, tiny):
+    data = [f"--data={name}={path}" for name, path in tiny[1].items()]
+    Path("text.pt").write_text("none")
+    broken = [*data, "--oracle", "cifar10=text.pt", *QUICK]
+    assert fails("reproduce", "wss", *broken).startswith("text.pt is no network")
+    assert not Path("results/cells").exists()
+    assert run(["reproduce", "mnist", *broken]) == 0
 
 
 def test_notes_on_an_unknown_experiment_are_an_error(fails, all_pages):

@@ -1,6 +1,7 @@
 """The handlers of the page's controls, called without a page."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,9 +81,9 @@ def test_a_stopped_restoration_ends_after_its_step(handlers):
     hole.paste("red", (0, 0, SIDE // 2, SIDE))
     drawing = as_url(hole)
     restorer, picture = Restorer(handlers.library), Image.linear_gradient("L")
-    for stop_early, expected in ((True, "stopped"), (False, "novelty")):
-        outputs = restorer.restored("s", picture, drawing, 1, False, 0, 1, "0.1")
-        state, *_ = next(outputs)
-        if stop_early:
-            restorer.stop(state)
-        assert [expected in status for _, status, _ in outputs] == [True]
+    ours, other = (SimpleNamespace(session_hash=name) for name in ("ours", "other"))
+    for page, expected in ((ours, "stopped"), (other, "novelty")):
+        outputs = restorer.restored("s", picture, drawing, 1, False, 0, 1, "0.1", ours)
+        next(outputs)
+        restorer.stop(page)
+        assert [expected in status for status, _ in outputs] == [True]

@@ -10,15 +10,20 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("gradio")
+
 from PIL import Image
 
 import golddiff
 from golddiff.cli import run
+from golddiff.studio.inputs import SIDE
 from golddiff.studio.library import AT_FIRST
 from golddiff.system.memory import process_memory
 from golddiff.system.pictures import to_pixels
-from reliability.sessions import FORM, HOSTILE, LIMIT, Page, upload_of
+from reliability.sessions import FORM, HOSTILE, JSON, LIMIT, Page, upload_of
 from tests.studio.browser import Browser, wait
+from tests.studio.test_inputs import as_url
 
 
 def generate(window, expected="click a pixel"):
@@ -215,6 +220,30 @@ def test_a_painted_hole_is_filled(studio, chromedriver, tmp_path, wide):
         assert window.hosts() <= {"127.0.0.1"}
     finally:
         window.close()
+
+
+def test_a_restoration_ends_when_its_page_is_closed_or_loaded_again(studio, tmp_path):
+    page, picture = Page(studio.port, random.Random(2)), Image.linear_gradient("L")
+    picture.save(tmp_path / "x.png")
+    file = (tmp_path / "x.png").read_bytes()
+    head = b'--b\r\nContent-Disposition: form-data; name="files"; filename="x.png"\r\n\r\n'
+    _, paths = page.ask("POST", "/gradio_api/upload", head + file + b"\r\n--b--", FORM)
+    upload = {"path": json.loads(paths)[0], "meta": {"_type": "gradio.FileData"}}
+    bring = {"data": ["digits", upload], "fn_index": page.calls["bring"]["id"]}
+    assert page._queue(bring) == "done"
+    hole = Image.new("RGB", (SIDE, SIDE))
+    hole.paste("red", (0, 0, SIDE // 2, SIDE))
+    data = ["digits", None, as_url(hole), 1, False, 0, 8, "0.1"]
+    body = {"data": data, "fn_index": page.calls["restored"]["id"], "session_hash": page.hash}
+    with urllib.request.urlopen(f"{studio.url}gradio_api/heartbeat/{page.hash}") as heartbeat:
+        heartbeat.readline()
+        page.ask("POST", "/gradio_api/queue/join", json.dumps(body).encode(), JSON)
+        messages = urllib.request.urlopen(
+            f"{studio.url}gradio_api/queue/data?session_hash={page.hash}"
+        )
+        lines = iter(messages.readline, b"")
+        assert any(b"restoring" in line for line in lines)
+    assert any(b"stopped" in line for line in lines)
 
 
 def test_a_store_deleted_while_the_studio_runs_gives_a_message(browser, studio_stores):

@@ -128,11 +128,11 @@ class SongUNet(nn.Module):
     ) -> None:
         super().__init__()
         noise, emb = model_channels * channel_mult_noise, model_channels * channel_mult_emb
-        self.map_noise: nn.Module = (
-            PositionalEmbedding(noise, endpoint=True)
-            if embedding_type == "positional"
-            else FourierEmbedding(noise)
-        )
+        embeddings: dict[str, Callable[[int], nn.Module]] = {
+            "positional": functools.partial(PositionalEmbedding, endpoint=True),
+            "fourier": FourierEmbedding,
+        }
+        self.map_noise = embeddings[embedding_type](noise)
         self.map_label = nn.Linear(label_dim, noise) if label_dim else None
         self.map_augment = nn.Linear(augment_dim, noise, bias=False) if augment_dim else None
         self.map_layer0 = nn.Linear(noise, emb)
@@ -149,6 +149,7 @@ class SongUNet(nn.Module):
         carry = functools.partial(
             ConvThenDown, kernel=3, down=True, resample_filter=resample_filter
         )
+        encoders = {"standard": None, "residual": carry}
         widths = [model_channels * multiple for multiple in channel_mult]
 
         def heads(side: int, width: int, last: bool) -> int:
@@ -158,7 +159,7 @@ class SongUNet(nn.Module):
         self.enc, self.dec = nn.ModuleDict(), nn.ModuleDict()
         add_levels(
             self.enc, self.dec, (img_resolution, in_channels, model_channels), widths, num_blocks,
-            block, heads, carry if encoder_type == "residual" else None,
+            block, heads, encoders[encoder_type],
         )  # fmt: skip
         self._at = f"{img_resolution}x{img_resolution}"
         self.dec[f"{self._at}_aux_norm"] = group_norm(widths[0], 1e-6)
