@@ -91,7 +91,7 @@ def test_network_without_null_class_requires_labels(conditional):
         (torch.zeros(2, 1, 8, 8), 1.0, [0, -1], "labels: got -1"),
         (torch.zeros(2, 1, 8, 8), 1.0, [0, 1, 2], r"labels: got shape \(3,\)"),
         (torch.zeros(2, 1, 8, 8), 1.0, 0.5, "labels: got torch.float64"),
-        (torch.zeros(2, 1, 8, 8), 1.0, True, "labels: got torch.bool, expected integers"),
+        (torch.zeros(2, 1, 8, 8), 1.0, True, "labels: got True, expected integers"),
     ],
 )
 def test_bad_input_is_named(conditional, x, sigma, labels, message):
