@@ -75,9 +75,10 @@ def test_weighted_sources_add_up_to_the_output(request, queries, name, kind, lab
     for sigma in SIGMAS:
         x = queries(store, sigma, 3)
         output = denoiser(x, sigma, labels)
+        # Far from a class, logits reach thousands, which float32 rounds by up to 5e-4.
+        bound = 5e-4 if sigma < 0.1 else 1e-4
         attributions = denoiser.attribute(x, sigma, labels, top=5)
         for attribution, image in zip(attributions, output, strict=True):
-            bound = max(1e-4, attribution.rounding)
             assert (attribution.reconstruct() - image).abs().max() < bound
             assert attribution.image_weights.sum() == pytest.approx(1)
             assert len(attribution.image_weights) == len(attribution.images)

@@ -19,10 +19,7 @@ from golddiff.system.numbers import F32, F64, I64
 TOL = 1e-4  # estimated error of a mean in float32 above which it is computed in float64
 
 
-def recomputed(
-    pca: Any, x: F32, sigma: float, supports: Supports,
-    posterior: Posterior,
-) -> F64:  # fmt: skip
+def recomputed(pca: Any, x: F32, sigma: float, supports: Supports, posterior: Posterior) -> F64:
     """The means (b, D) of a posterior in float32, the uncertain ones recomputed in float64."""
     means, uncertain = posterior.mean(), posterior.rounding() > TOL
     for query in np.flatnonzero(uncertain.any(axis=1)).tolist():

@@ -38,7 +38,7 @@ def read(source, size=3):
     assert all(batch.pixels.dtype == source.info.dtype for batch in batches)
     assert all(batch.pixels.shape[1:] == source.info.shape for batch in batches)
     assert all(batch.pixels.flags.c_contiguous for batch in batches)
-    assert sum(len(batch.pixels) for batch in batches) + len(source.skipped) <= source.total
+    assert sum(len(batch.pixels) for batch in batches) + len(source.skipped) == source.total
     labels = None
     if source.info.labelled:
         assert all(batch.labels.dtype == np.int64 for batch in batches)
