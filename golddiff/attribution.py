@@ -51,7 +51,7 @@ class Attribution:
         total: (D,) float64 output, recomputed from all weights and values.
         rounding: estimated difference between ``total`` and the denoiser's output, whose weights
             are computed in float32.
-        joining: maps weighted sums of values and their differences to the output, for
+        seamless: maps weighted sums of values and their differences to the output, for
             ``PCA(share="seamless")``; None: the output is the weighted sum of the values.
     """
 
@@ -68,7 +68,7 @@ class Attribution:
     main_weights: F64 = field(repr=False)
     total: F64 = field(repr=False)
     rounding: float = field(repr=False)
-    joining: Any = field(default=None, repr=False)
+    seamless: Any = field(default=None, repr=False)
 
     def top_images(self, count: int = 16) -> tuple[I64, F64]:
         """Rows and mean weights of the heaviest images of the whole output, heaviest first."""
@@ -95,16 +95,16 @@ class Attribution:
 
         ``mass`` is the sum before scaling; :meth:`top_error` is the error to the full output.
         """
-        sums = self.store.d if self.joining is None else self.joining.sums
+        sums = self.store.d if self.seamless is None else self.seamless.n_values
         copies = sums // len(self.sources)
         rows, weights = np.tile(self.sources, (copies, 1)), np.tile(self.weights, (copies, 1))
         columns = np.arange(sums)[:, None]
         if self.positions is not None:
             pixels = len(self.sources)
             columns = columns // pixels * pixels + np.tile(self.positions, (copies, 1))
-        values = _values(self.store, self.joining, rows, columns)
+        values = _values(self.store, self.seamless, rows, columns)
         explained = (weights * values).sum(axis=1) / weights.sum(axis=1)
-        return torch.from_numpy(_joined(self.joining, explained)).reshape(self.store.shape)
+        return torch.from_numpy(_output(self.seamless, explained)).reshape(self.store.shape)
 
     def top_error(self) -> float:
         """RMSE between :meth:`from_top` and the output, in units of x0."""
@@ -147,7 +147,7 @@ def attribute(
     grid = as_image(store.shape)
     main = Ranking.empty(grid[1] * grid[2], 1)
     image_weights = []
-    total = np.zeros(estimator.sums)
+    total = np.zeros(estimator.n_values)
     for part, w in weights:
         image_weights.append(w.mean(axis=0))
         total += _summed(w, part.values)
@@ -165,9 +165,9 @@ def attribute(
         np.concatenate(image_weights),
         main.rows.reshape(picture),
         main.scores.reshape(picture),
-        _joined(estimator.joining, total),
+        _output(estimator.seamless, total),
         weights.rounding,
-        estimator.joining,
+        estimator.seamless,
     )
 
 
@@ -236,13 +236,13 @@ def pixel_sources(
     )
 
 
-def _joined(joining: Any, sums: F64) -> F64:
+def _output(seamless: Any, sums: F64) -> F64:
     """The output (D,) of weighted sums (V,)."""
-    output: F64 = sums if joining is None else joining.joined(sums[None])[0]
+    output: F64 = sums if seamless is None else seamless.outputs(sums[None])[0]
     return output
 
 
-def _values(store: Any, joining: Any, rows: I64, columns: I64) -> F64:
+def _values(store: Any, seamless: Any, rows: I64, columns: I64) -> F64:
     """Summands ``columns`` of images ``rows``, in units of x0; shaped like ``rows``."""
     distinct, index = np.unique(rows, return_inverse=True)
     index, columns = index.reshape(rows.shape), np.broadcast_to(columns, rows.shape)
@@ -250,7 +250,7 @@ def _values(store: Any, joining: Any, rows: I64, columns: I64) -> F64:
     for start, part in parts(distinct, IMAGES_AT_ONCE):
         mask = (index >= start) & (index < start + len(part))
         loaded = store.values(part)
-        summands = loaded if joining is None else joining.summands(loaded)
+        summands = loaded if seamless is None else seamless.summands(loaded)
         values[mask] = summands[index[mask] - start, columns[mask]]
     return values
 

@@ -249,8 +249,8 @@ class Estimator(Denoiser):
 
     Attributes:
         images: the images on this machine: the training set, or one shard of it.
-        sums: V, the number of values that an image contributes: D, or more with ``joining``.
-        joining: maps means (b, V) to outputs (b, D) (:mod:`golddiff.estimators.seamless`), or None.
+        n_values: V, the number of values that an image contributes: D, or more with ``seamless``.
+        seamless: maps means (b, V) to outputs (b, D), :mod:`golddiff.estimators.seamless`; or None.
         tile_sides: sides of tiles of outputs that may each have a support, largest first; or empty.
     """
 
@@ -266,8 +266,8 @@ class Estimator(Denoiser):
         if not as_number(memory_limit) > 0:
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
         self.memory_limit = memory_limit
-        self.images, self.sums = self.store, self.store.d
-        self.joining: Any = None
+        self.images, self.n_values = self.store, self.store.d
+        self.seamless: Any = None
         self.tile_sides: tuple[Side, ...] = ()
         self._ready: dict[float, Any] = TransientCache()
 
@@ -331,8 +331,8 @@ class Estimator(Denoiser):
         return self.composed(means, sigma).astype(np.float32)
 
     def composed(self, means: F64, sigma: float) -> F64:
-        """Map posterior means (n, V) of :meth:`weigh` to outputs (n, D); by default ``joining``."""
-        outputs: F64 = means if self.joining is None else self.joining.joined(means)
+        """Map means (n, V) of :meth:`weigh` to outputs (n, D); by default with ``seamless``."""
+        outputs: F64 = means if self.seamless is None else self.seamless.outputs(means)
         return outputs
 
     def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:

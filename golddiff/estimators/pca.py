@@ -158,8 +158,8 @@ class PCA(Estimator):
         if share == "seamless":
             if len(self.store.shape) != 3:
                 raise ArgumentError("share: 'seamless' needs images (C, H, W), not points")
-            self.joining = Seamless(self.store.shape)
-            self.sums = self.joining.sums
+            self.seamless = Seamless(self.store.shape)
+            self.n_values = self.seamless.n_values
         self.weighting = weighting
         self.merges = weighting == "ss"
         self.batch_size = check_count("batch_size", batch_size)
@@ -280,16 +280,17 @@ class PCA(Estimator):
 
     def summands(self, values: NDArray[Any], pixel: int | None = None) -> NDArray[Any]:
         """The values (k, V) that are weighted and summed for images (k, D); at one pixel (k, C)."""
-        unchanged = self.joining is None or pixel is not None
-        return values if unchanged else self.joining.summands(values)
+        unchanged = self.seamless is None or pixel is not None
+        return values if unchanged else self.seamless.summands(values)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Blocks of images and posteriors in flight; with ``share``, parts of images and masks."""
         d = self.images.d
         if self.share is not None:
             masks = 4 * d * (d // SIDES[self.share] ** 2 + 1)
-            part = 4 * (5 * d + self.sums) * min(images, self.part_size)
-            return masks + part * torch.get_num_threads(), self.sums * (36 * results_held() + 100)
+            part = 4 * (5 * d + self.n_values) * min(images, self.part_size)
+            per_query = self.n_values * (36 * results_held() + 100)
+            return masks + part * torch.get_num_threads(), per_query
         block = BLOCK * d * (4 + self.images.flat.itemsize)
         return block * torch.get_num_threads(), d * (36 * results_held() + 100)
 

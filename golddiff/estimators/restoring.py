@@ -73,7 +73,7 @@ class Restoring(Estimator):
         self.priors, self.batch = given.priors, given.batch
         self.seed = getattr(given, "seed", 0)
         self._likelihood = likelihood
-        self.joining, self.sums = base.joining, base.sums
+        self.seamless, self.n_values = base.seamless, base.n_values
 
     def __repr__(self) -> str:
         noise = f"noise={self.measured.noise:g}, softness={self.softness:g}"
@@ -132,7 +132,7 @@ class Restoring(Estimator):
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Memory of a part and of one query; see the base class."""
         rows = min(images, self.part_size)
-        return 4 * (12 * self.images.d + self.sums) * rows, 24 * self.images.d * rows
+        return 4 * (12 * self.images.d + self.n_values) * rows, 24 * self.images.d * rows
 
     def _logits(self, values: F32, x: F32, sigma: float) -> F64:
         """One query's logits (L, k), with both terms summed over the same masks."""

@@ -32,7 +32,7 @@ class Seamless:
     shape: tuple[int, ...]  # (C, H, W) of an image
 
     @property
-    def sums(self) -> int:
+    def n_values(self) -> int:
         """V, the number of means."""
         return 3 * math.prod(self.shape)
 
@@ -45,14 +45,14 @@ class Seamless:
         np.subtract(images[..., 1:], images[..., :-1], out=out[:, 2, ..., :-1])
         return out.reshape(len(values), -1)
 
-    def joined(self, means: F64) -> F64:
+    def outputs(self, means: F64) -> F64:
         """The images u (b, D) that fit the means (b, V)."""
         m, down, right = means.reshape(len(means), 3, *self.shape).swapaxes(0, 1)
         adjoint = (np.roll(down, 1, 2) - down) + (np.roll(right, 1, 3) - right)  # grad^T
         return smoothed(LAMBDA * m + adjoint, LAMBDA).reshape(len(means), -1)
 
     def transposed(self, cotangents: F64) -> F64:
-        """The transpose of the linear map :meth:`joined`, from (b, D) to (b, V)."""
+        """The transpose of the linear map :meth:`outputs`, from (b, D) to (b, V)."""
         b, d = cotangents.shape
         transposed = self.summands(smoothed(cotangents.reshape(b, *self.shape), LAMBDA))
         transposed[:, :d] *= LAMBDA

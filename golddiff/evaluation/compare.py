@@ -148,6 +148,10 @@ def evaluate(
             shape, or a class without training images.
     """
     check_denoises(denoiser)
+    if getattr(denoiser, "batch", 1) > 1:
+        raise ArgumentError(
+            f"denoiser: has {denoiser.batch} conditions, expected one for all images"
+        )
     check_oracle(oracle, denoiser.store)
     settings = RunSettings(n, steps, sampler, seed, batch=batch)
     if labels is not None:

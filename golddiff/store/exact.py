@@ -40,7 +40,8 @@ class PosteriorPass:
     """One pass over the images of a support, run by a training set like an estimator.
 
     A query packs, in float64: x (D), the mean (V), a cotangent (V), the log of the sum of weights
-    (L) and the query's number. The first pass has no mean or weights yet. V is ``estimator.sums``.
+    (L) and the query's number. The first pass has no mean or weights yet. V is the estimator's
+    ``n_values``.
 
     Args:
         estimator: weighs the images.
@@ -53,7 +54,7 @@ class PosteriorPass:
     def __init__(self, estimator: Any, mode: str, cache: F64 | None = None) -> None:
         self.images, self.store, self.mode = estimator.images, estimator.store, mode
         self.memory_limit = estimator.memory_limit
-        self._v = estimator.sums
+        self._v = estimator.n_values
         self._decoded = estimator.part_size  # images that a thread decodes at a time
         self._native = mode != FIRST and estimator.joint  # the estimator sums without decoding
         self.part_size = self._decoded * (4 if self._native else 1)
@@ -216,7 +217,7 @@ class ImagesPosterior:
             )
             return posterior
         b = len(self.x)
-        unknown = [np.zeros((b, 2 * self.estimator.sums)), np.full((b, 1), -np.inf)]
+        unknown = [np.zeros((b, 2 * self.estimator.n_values)), np.full((b, 1), -np.inf)]
         return self._run(FIRST, np.concatenate([self.x, *unknown], axis=1))
 
     def mean(self) -> F64:
@@ -227,12 +228,12 @@ class ImagesPosterior:
     def variance(self) -> F64:
         """Variance of each output value, (b, D)."""
         b, d = self.x.shape
-        return self._second(VARIANCE, np.zeros((b, self.estimator.sums))).weighted[:, :d]
+        return self._second(VARIANCE, np.zeros((b, self.estimator.n_values))).weighted[:, :d]
 
     def pull(self, cotangent: F64) -> tuple[F64, F64]:
         """Gradients of mean . cotangent (b, D) with respect to x (b, D) and sigma (b,)."""
-        joining = self.estimator.joining
-        cotangent = cotangent if joining is None else joining.transposed(cotangent)
+        seamless = self.estimator.seamless
+        cotangent = cotangent if seamless is None else seamless.transposed(cotangent)
         sums, d = self._second(PULL, cotangent).weighted, self.x.shape[1]
         in_gain, rounding, mean_slope = sums[:, d:].T
         in_gain = in_gain - rounding * mean_slope

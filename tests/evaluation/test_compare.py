@@ -131,12 +131,15 @@ def test_labels_may_be_numpy_numbers_or_tensors(store, oracle, labels):
     assert json.loads(json.dumps(result.figures()))["labels"] == [2, 2]
 
 
-def test_a_class_without_images_is_refused_before_the_oracle_runs(store):
+def test_conditions_that_cannot_be_evaluated_are_refused_before_the_oracle_runs(store):
     def oracle(x, sigma, labels):
         raise AssertionError
 
     with pytest.raises(ArgumentError, match="labels: got 7, a class with no images"):
         evaluate(golddiff.Wiener(store), oracle, n=2, labels=[0, 7])
+    each_its_own = golddiff.Optimal(store).given(torch.zeros(2, store.n))
+    with pytest.raises(ArgumentError, match="denoiser: has 2 conditions, expected one for all"):
+        evaluate(each_its_own, oracle, n=2)
 
 
 def test_a_long_run_keeps_at_most_twenty_steps(store, oracle):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import golddiff
-from golddiff_lab import flow_matching, gpu, mmse, promise, restoring
+from golddiff_lab import flow_matching, gpu, mmse, restoring, tolerance
 from golddiff_lab.machine import Rates
 from golddiff_lab.programs import program
 from tests.lab.checkouts import write_checkout
@@ -16,7 +16,7 @@ def _nothing_runs(monkeypatch):
     for module in (flow_matching, mmse, restoring):
         monkeypatch.setattr(module, "compared", None)
         monkeypatch.setattr(module, "check_deepinv", lambda: None, raising=False)
-    monkeypatch.setattr(promise, "levels_of", None)
+    monkeypatch.setattr(tolerance, "levels_of", None)
     monkeypatch.setattr(gpu, "measure", None)
 
 
@@ -39,11 +39,15 @@ def _nothing_runs(monkeypatch):
         (gpu, ["{store}", "--device", "cpu", "--batch", "1,0"], "--batch: got 1,0"),
         (gpu, ["{store}", "--device", "cpu", "--method", "x"], "method: "),
         (gpu, ["{store}", "--device", "cpu", "--peer", "nowhere"], "--peer: got nowhere"),
-        (promise, ["{store}", "--tols", "0.1,x"], "--tols: got '0.1,x'"),
-        (promise, ["{store}", "--tols", "nan"], "tol: got nan"),
-        (promise, ["{store}", "--each", "0"], "'--each': "),
-        (promise, ["{store}", "--seed", "-1"], "--seed: got -1"),
-        (promise, ["{store}", "--others", "{others}"], "--others: got 5 of 16 x 16 RGB, expected"),
+        (tolerance, ["{store}", "--tols", "0.1,x"], "--tols: got '0.1,x'"),
+        (tolerance, ["{store}", "--tols", "nan"], "tol: got nan"),
+        (tolerance, ["{store}", "--each", "0"], "'--each': "),
+        (tolerance, ["{store}", "--seed", "-1"], "--seed: got -1"),
+        (
+            tolerance,
+            ["{store}", "--others", "{others}"],
+            "--others: got 5 of 16 x 16 RGB, expected",
+        ),
     ],
 )
 @pytest.mark.usefixtures("_nothing_runs")

@@ -1,4 +1,4 @@
-"""``python -m golddiff_lab.promise``: test the tolerance and error estimates of adaptive supports.
+"""``python -m golddiff_lab.tolerance``: test tolerance and error estimates of adaptive supports.
 
 At ten noise levels, for several tolerances and kinds of queries, it counts the outputs within the
 tolerance of the full scan, and compares estimated errors with true errors.
@@ -147,4 +147,4 @@ def main(
 
 
 if __name__ == "__main__":
-    sys.exit(program("promise", main))
+    sys.exit(program("tolerance", main))
