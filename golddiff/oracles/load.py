@@ -81,7 +81,10 @@ def load_oracle(
         raise ArgumentError(
             f"resolution: got {resolution}, but {location} takes images of {sides[0]} x {sides[1]}"
         )
-    return Oracle(**arguments, device=checked, batch_size=batch_size)
+    try:
+        return Oracle(**arguments, device=checked, batch_size=batch_size)
+    except ArgumentError as error:
+        raise CheckpointError(f"{location} has a setting that is not allowed: {error}") from error
 
 
 def _reader_of_folder(folder: Path) -> Reader:

@@ -171,6 +171,7 @@ def test_truncated_files_are_refused(write):
         ({"embedding_type": [1]}, "SongUNet is impossible"),
         ({"model_type": "DhariwalUNet"}, "unknown argument"),
         ({"sigma_data": -1.0}, "EDMPrecond's sigma_data is -1.0, expected a number of 0"),
+        ({"sigma_data": 0.0}, "has a setting that is not allowed: sigma_data: got 0.0, expected"),
         ({"sigma_min": "x"}, "EDMPrecond's sigma_min is x, expected a number of 0"),
         ({"label_dim": 3}, "lacks model.map_label.bias, model.map_label.weight"),
         ({"attn_resolutions": [8]}, "lacks 12 names: model.dec.8x8_block1.norm2.bias"),
