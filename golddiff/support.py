@@ -158,14 +158,14 @@ class RuleSupport:
     Each shard of a training set expands the rule into its own rows.
 
     Attributes:
-        images: number of images of the class in the whole training set.
+        class_size: number of images of the class in the whole training set.
         listing: function that returns the rows of this support.
         label: the class; None: all images.
         sample: random sample of the class; None: the whole class.
         offset: number of the class's images in all earlier shards.
     """
 
-    images: int
+    class_size: int
     listing: Callable[[RuleSupport], NDArray[np.int64]] = field(repr=False)
     label: int | None = None
     sample: RandomSample | None = None
@@ -173,7 +173,7 @@ class RuleSupport:
     log_weights = None
 
     def __len__(self) -> int:
-        return self.images if self.sample is None else self.sample.count
+        return self.class_size if self.sample is None else self.sample.count
 
     def sampled(self, sample: RandomSample) -> RuleSupport:
         """A random sample of the images."""
@@ -193,7 +193,7 @@ class RuleSupport:
         """The ascending rows of this support, given the shard's rows of the class."""
         if self.sample is None:
             return of_class
-        drawn = self.sample.positions(self.images)
+        drawn = self.sample.positions(self.class_size)
         own = slice(*np.searchsorted(drawn, [self.offset, self.offset + len(of_class)]))
         return of_class[drawn[own] - self.offset]
 

@@ -108,7 +108,7 @@ class Shard:
         :func:`golddiff.store.statistics.factor_rows` draws ``images`` rows of all shards together.
         """
         rows = expand(self.store, support).rows
-        drawn = factor_rows(np.arange(support.images), self.store.d, images, seed)
+        drawn = factor_rows(np.arange(support.class_size), self.store.d, images, seed)
         own = slice(*np.searchsorted(drawn, [support.offset, support.offset + len(rows)]))
         return moments(self.store.flat, rows[drawn[own] - support.offset])
 
