@@ -326,7 +326,6 @@ class Estimator(Denoiser):
         Raises:
             ArgumentError: one query exceeds ``memory_limit``; the estimator does not support tiles.
         """
-        self.ready(sigma)  # fill the cache before threads read it
         means = self.store.posterior(self, x, sigma, supports).mean()
         return self.composed(means, sigma).astype(np.float32)
 

@@ -2,6 +2,8 @@
 
 import json
 import sys
+import threading
+import time
 
 import pytest
 import torch
@@ -184,3 +186,31 @@ def test_an_interrupt_after_the_preview_leaves_the_earlier_picture(
     assert "no partial files were written" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["keep.png"]
     assert out.read_text() == "finished"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store, x: golddiff.PCA(store, weighting="wss", batch_size=16)(x, 0.5),
+        lambda store, x: golddiff.PCA(store)(x, 0.5),
+        lambda store, x: golddiff.PCA(store).posterior(x, 0.5).variance,
+    ],
+    ids=["wss", "ss", "variance"],
+)
+def test_masks_are_computed_once_and_not_by_each_thread(store, queries, monkeypatch, use):
+    callers = []
+
+    def make_ready(pca, sigma, own=golddiff.PCA.make_ready):
+        callers.append(threading.current_thread())
+        time.sleep(0.05)  # time for another thread to ask for the same masks
+        return own(pca, sigma)
+
+    monkeypatch.setattr(golddiff.PCA, "make_ready", make_ready)
+    monkeypatch.setattr(golddiff.PCA, "part_size", 16)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        use(store, queries(store, 0.5, 2))
+    finally:
+        torch.set_num_threads(threads)
+    assert callers == [threading.main_thread()]

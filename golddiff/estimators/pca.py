@@ -202,7 +202,6 @@ class PCA(Estimator):
         """Posterior means (b, D) of queries (b, D); with "wss" averages over batches."""
         # On a GPU a step would wait for the CPU.
         if self.weighting == "ss" and self.share is None and isinstance(self.store, TrainingSet):
-            self.ready(sigma)  # fill the cache before threads read it
             posterior = self.store.posterior(self, x, sigma, supports)
             return recomputed(self, x, sigma, supports, posterior).astype(np.float32)
         if self.weighting == "ss":

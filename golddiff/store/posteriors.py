@@ -24,6 +24,7 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
     Queries that share a support (the same object) are weighed together; parts run in parallel. Sums
     are added in row order, so the result does not depend on the number of threads.
     """
+    estimator.ready(sigma)  # once, before threads ask for it
     groups: list[list[int]] = []
     tasks: list[Task] = []
     totals: dict[int, Posterior] = {}
