@@ -95,10 +95,10 @@ class Attribution:
 
         ``mass`` is the sum before scaling; :meth:`top_error` is the error to the full output.
         """
-        sums = self.store.d if self.seamless is None else self.seamless.n_values
-        copies = sums // len(self.sources)
+        n_values = self.store.d if self.seamless is None else self.seamless.n_values
+        copies = n_values // len(self.sources)
         rows, weights = np.tile(self.sources, (copies, 1)), np.tile(self.weights, (copies, 1))
-        columns = np.arange(sums)[:, None]
+        columns = np.arange(n_values)[:, None]
         if self.positions is not None:
             pixels = len(self.sources)
             columns = columns // pixels * pixels + np.tile(self.positions, (copies, 1))

@@ -77,6 +77,15 @@ def data_packs():
 
 
 @pytest.fixture
+def two_threads():
+    """Tasks run on two threads, whatever the machine has."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def queries():
     """queries(store, sigma, b, seed): noisy training images, float32 (b, *shape)."""
 

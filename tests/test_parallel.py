@@ -12,18 +12,12 @@ from threadpoolctl import threadpool_limits
 from golddiff import GoldDiff, Optimal, sample
 from golddiff.system.parallel import _libraries, for_each, map_ordered, use_threads
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 
 def blas_threads():
     """Thread counts of the libraries known at first use; other tests may load more."""
     return {library["num_threads"] for library in _libraries().info()}
-
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_results_come_in_the_order_of_the_tasks():

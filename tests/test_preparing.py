@@ -197,6 +197,7 @@ def test_an_interrupt_after_the_preview_leaves_the_earlier_picture(
     ],
     ids=["wss", "ss", "variance"],
 )
+@pytest.mark.usefixtures("two_threads")
 def test_masks_are_computed_once_and_not_by_each_thread(store, queries, monkeypatch, use):
     callers = []
 
@@ -207,10 +208,5 @@ def test_masks_are_computed_once_and_not_by_each_thread(store, queries, monkeypa
 
     monkeypatch.setattr(golddiff.PCA, "make_ready", make_ready)
     monkeypatch.setattr(golddiff.PCA, "part_size", 16)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        use(store, queries(store, 0.5, 2))
-    finally:
-        torch.set_num_threads(threads)
+    use(store, queries(store, 0.5, 2))
     assert callers == [threading.main_thread()]
