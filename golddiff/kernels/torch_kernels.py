@@ -1,7 +1,7 @@
 """The estimators' posteriors in plain torch, for devices other than the CPU.
 
 These functions compute the same sums as the compiled CPU loops and return them as :data:`Sums`.
-Distances are sums of squared differences: |a|^2 - 2ab + |b|^2 would lose all digits at low noise.
+At low noise distances are sums of squared differences: |a|^2 - 2ab + |b|^2 would lose all digits.
 
 Shared arguments: ``values`` (m, D) float32 images in [-1, 1], ``x`` (b, D) float32 queries, all
 compared with these images, ``log_weights`` (m,) log importance ((b, m) if queries differ) or None,
@@ -28,6 +28,15 @@ def squared_distances(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return torch.cdist(x, values, compute_mode=exact).square()
 
 
+def squares(values: torch.Tensor, query: torch.Tensor, gain: float) -> torch.Tensor:
+    """(values - query)^2, at high noise less query^2.
+
+    All images have it in common, and it would cost the digits in which they differ. At low noise
+    the difference of squares would cost more.
+    """
+    return values * (values - 2 * query) if gain < 1 else (values - query).square()
+
+
 def whole_images(
     values: torch.Tensor, log_weights: torch.Tensor | None, x: torch.Tensor, gain: float
 ) -> Sums:
@@ -47,7 +56,7 @@ def masked(
     """One logit per output, over its column of ``mask`` (D, D); see ``estimators/pca.py``."""
     parts = []
     for query in x:
-        logits = ((values - query).square() @ mask) * -gain
+        logits = (squares(values, query, gain) @ mask) * -gain
         log_max, weights = _exponentials(logits, log_weights)
         parts.append((log_max, weights.sum(dim=0), (weights * values).sum(dim=0)))
     return _stacked(parts)
@@ -75,7 +84,8 @@ def patches(
 
     def of_offsets(query: torch.Tensor) -> Iterator[Sums]:
         for shifted, compared in offsets(images, size, boundary):
-            logits = box_sums((query - shifted).square().sum(dim=1), size, boundary) * -gain
+            distances = box_sums(squares(shifted, query, gain).sum(dim=1), size, boundary)
+            logits = distances * -gain
             log_max, weights = _exponentials(torch.where(compared, logits, -torch.inf), log_weights)
             yield log_max, weights.sum(dim=0), torch.einsum("mhw,mchw->chw", weights, shifted)
 
@@ -99,8 +109,8 @@ def patch_sets(
     pixels = masks.shape[1]
     parts = []
     for query in x:
-        squares = (values - query).square().reshape(len(values), -1, pixels).sum(dim=1)
-        log_max, weights = _exponentials((squares @ masks.T) * -gain, log_weights)
+        of_pixels = squares(values, query, gain).reshape(len(values), -1, pixels).sum(dim=1)
+        log_max, weights = _exponentials((of_pixels @ masks.T) * -gain, log_weights)
         sums = (values.T @ weights).reshape(-1, pixels, len(masks))  # (C, P, K)
         index = padded_pixels.clamp(min=0).expand(len(sums), -1, -1)
         padded = sums.gather(1, index) * (padded_pixels >= 0)
@@ -148,11 +158,11 @@ def _axis(length: int, size: int, boundary: str) -> Iterator[tuple[int, torch.Te
         yield int(axis.image[position] - axis.query[position]), compared
 
 
-def box_sums(squares: torch.Tensor, size: int, boundary: str) -> torch.Tensor:
+def box_sums(terms: torch.Tensor, size: int, boundary: str) -> torch.Tensor:
     """Sums of (m, H, W) over the square of side ``size`` around each pixel."""
     edge = size // 2
     padded = pad(
-        squares[:, None], (edge,) * 4, mode="circular" if boundary == "circular" else "constant"
+        terms[:, None], (edge,) * 4, mode="circular" if boundary == "circular" else "constant"
     )
     rows = avg_pool2d(padded, (size, 1), stride=1, divisor_override=1)
     return avg_pool2d(rows, (1, size), stride=1, divisor_override=1)[:, 0]

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.special
 import torch
 
 import golddiff
@@ -15,6 +16,7 @@ from golddiff.kernels.torch_kernels import lowest
 from golddiff.store.device import DeviceStore
 from golddiff.store.nearest import Pixels, Pooled
 from golddiff.support import Support
+from tests.conftest import float64_images
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -73,6 +75,18 @@ def test_device_results_match_the_cpu(method, store, queries):
             tolerance = 0.1 if sigma == 0.01 and labels else 5e-5
             expected = denoiser(x, sigma, labels)
             torch.testing.assert_close(moved(x, sigma, labels), expected, rtol=0, atol=tolerance)
+
+
+def test_high_noise_costs_no_digits(make_store, smooth_images, queries):
+    """The squared noise that all distances have in common would cost two digits."""
+    store = make_store(smooth_images(200, (3, 16, 16)))
+    store.__dict__["_on_device"] = {DEVICE: DeviceStore(store, DEVICE, None)}
+    for sigma in (2.0, 6.0, 60.0):
+        x, images = queries(store, sigma, 3), float64_images(store)
+        distances = ((x.reshape(3, 1, -1).double().numpy() - images) ** 2).sum(-1)
+        weights = scipy.special.softmax(-distances / (2 * sigma**2), axis=1)
+        moved = golddiff.PCA(store, 0.0).to(DEVICE)(x, sigma).reshape(3, -1).cpu()
+        np.testing.assert_allclose(moved, weights @ images, rtol=0, atol=5e-6)
 
 
 def test_log_weights_of_each_query_on_a_device_match_the_cpu(store, queries):
