@@ -12,6 +12,7 @@ import golddiff
 from golddiff import ImageStore
 from golddiff.cli import run
 from golddiff.cli.first_use import make_index, take_steps
+from golddiff.estimators import pca as pca_masks
 from golddiff.estimators import saved_masks
 from golddiff.estimators.registry import METHODS, NO_COVARIANCE, MethodSettings, create
 from golddiff.samplers import noise_levels
@@ -210,3 +211,22 @@ def test_masks_are_computed_once_and_not_by_each_thread(store, queries, monkeypa
     monkeypatch.setattr(golddiff.PCA, "part_size", 16)
     use(store, queries(store, 0.5, 2))
     assert callers == [threading.main_thread()]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_each_pass_computes_one_dense_mask_and_frees_it(store, queries, monkeypatch):
+    times = []
+
+    def dense_mask(tree, d, own=pca_masks.dense_mask):
+        times.append(time.monotonic())
+        time.sleep(0.05)  # time for another thread to ask for the same mask
+        times.append(time.monotonic())
+        return own(tree, d)
+
+    monkeypatch.setattr(pca_masks, "dense_mask", dense_mask)
+    monkeypatch.setattr(golddiff.PCA, "part_size", 16)
+    pca = golddiff.PCA(store)
+    assert (pca.posterior(queries(store, 0.5, 2), 0.5).variance > 0).any()
+    assert len(times) == 4  # starts and ends, of the means' pass and the variances'
+    assert times[2] - times[0] >= 0.05
+    assert pca.ready(0.5)._dense is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,6 +55,7 @@ from golddiff.system.parallel import for_each, map_ordered, results_held
 TILE_ROWS_SHARE = 1 / 4  # share of the memory limit for image rows that all tiles read together
 BYTES_PER_VALUE = 100  # working memory per output value of one batch's posterior
 TILE_SIDES: tuple[Side, ...] = (8, OfChannel(8), 4)
+ONE_DENSE = threading.Lock()  # at 64 x 64 a dense mask takes 1.2 GB: other threads wait for it
 WIDTH_THRESHOLD = 0.02  # threshold of the masks whose width sets Kamb's default patch size
 
 
@@ -96,13 +98,13 @@ class Masks:
 
     def dense(self) -> torch.Tensor:
         """The masks (D, D), indexed [input, output], as float64 0 and 1; cached."""
-        if self._dense is None:
-            d = math.prod(self.shape)
-            # 8 bytes an entry as float64, and two byte matrices while it is computed.
-            require_memory(10 * d * d, f"the masks of {d:,} values", "use smaller images")
-            mask = dense_mask(self.tree, d)
-            self._dense = torch.from_numpy(mask).double()
-        return self._dense
+        with ONE_DENSE:
+            if self._dense is None:
+                d = math.prod(self.shape)
+                # 8 bytes an entry as float64, and two byte matrices while it is computed.
+                require_memory(10 * d * d, f"the masks of {d:,} values", "use smaller images")
+                self._dense = torch.from_numpy(dense_mask(self.tree, d)).double()
+            return self._dense
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_tiles": {}, "_dense": None}

@@ -82,9 +82,12 @@ class TransientCache(dict[Any, Any]):
 
 
 def for_one_level(estimator: Any, sigma: float) -> Any:
-    """A copy of the estimator for one noise level, without images, to send to other machines."""
+    """A copy of the estimator for one noise level, without images, to send to other machines.
+
+    What is later derived from its prepared state is freed with the copy.
+    """
     copied = copy.copy(estimator)
-    copied._ready = {sigma: estimator.ready(sigma)}
+    copied._ready = {sigma: copy.copy(estimator.ready(sigma))}
     del copied.images, copied.store
     return copied
 
