@@ -41,7 +41,8 @@ def peak_memory() -> Iterator[PeakMemory]:
         kind = "resident"
     peak.before = process_memory().get("VmRSS", 0)
     yield peak
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated() > 0:
+    # A network that waits on the GPU is not the block's.
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated() > before:
         peak.bytes, peak.kind, peak.before = torch.cuda.max_memory_allocated(), "allocator", before
         return
     peak.bytes = peak_resident()

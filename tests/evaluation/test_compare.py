@@ -185,3 +185,16 @@ def test_the_memory_peak_includes_blocks_that_were_freed():
     if peak.kind == "resident":
         assert peak.bytes - idle_peak.bytes > 200e6
         assert peak.bytes >= peak.before + 300e6
+
+
+@pytest.mark.parametrize(("peak_bytes", "measured"), [(60, False), (61, True)])
+def test_a_network_on_a_gpu_is_no_memory_of_a_method_on_the_processor(
+    monkeypatch, peak_bytes, measured
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 60)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: peak_bytes)
+    with peak_memory() as peak:
+        pass
+    assert (peak.kind == "allocator") == measured
