@@ -27,7 +27,7 @@ from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import masked_logits, output_masks
 from golddiff.kernels.stored import Stored
 from golddiff.kernels.terms import Terms
-from golddiff.kernels.torch_kernels import masked
+from golddiff.kernels.torch_kernels import masked, with_differences
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
@@ -92,9 +92,18 @@ class Masks:
         tree = self.tree if pixel is None else output_masks(self.tree, outputs_at(images, pixel))
         return lambda rows: masked_logits(images.stored, rows, x, sigma, tree)
 
-    def mask_product(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """A torch function from squared differences (k, D) to their masked sums (k, D)."""
-        return partial(torch.matmul, other=self.dense())
+    def mask_product(
+        self, store: DeviceStore | None = None
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """A function from squared differences (k, D) to their masked sums (k, D).
+
+        In float32 on the device of a store, else in float64 on the CPU.
+        """
+        if store is None:
+            return partial(torch.matmul, other=self.dense())
+        # dense() would keep another 8 bytes an entry on the CPU for each noise level.
+        mask = store.cached(self, lambda: store.sent(dense_mask(self.tree, store.d)).float())
+        return partial(torch.matmul, other=mask)
 
     def dense(self) -> torch.Tensor:
         """The masks (D, D), indexed [input, output], as float64 0 and 1; cached."""
@@ -187,18 +196,11 @@ class PCA(Estimator):
         for q, query in enumerate(x):
             yield q, -gain[q] * mask_product((values - query).square()), summands
 
-    def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
-        """:meth:`weigh` in torch; None (not implemented) if values share a softmax."""
-        if self.share is not None:
-            return None
-        masks: Masks = self.ready(sigma)
-
-        def device_mask() -> torch.Tensor:
-            # Masks.dense() would keep another 8 bytes an entry on the CPU for each noise level.
-            mask = torch.from_numpy(dense_mask(masks.tree, self.images.d))
-            return mask.to(store.device).float()
-
-        return partial(masked, gain=precision(sigma), mask=store.cached(masks, device_mask))
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
+        """:meth:`weigh` in torch."""
+        product = self.ready(sigma).mask_product(store)
+        summands = self.seamless and partial(with_differences, shape=self.store.shape)
+        return partial(masked, gain=precision(sigma), mask_product=product, summands=summands)
 
     def denoise_over(self, x: F32, sigma: float, supports: Supports) -> F32:
         """Posterior means (b, D) of queries (b, D); with "wss" averages over batches."""

@@ -21,6 +21,7 @@ from golddiff.estimators.masks import outputs_of, unit_counts
 from golddiff.estimators.saved_masks import counts_of
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
+from golddiff.store.device import DeviceStore
 from golddiff.store.statistics import Factor
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import Side, Support, as_image, tile_of_each
@@ -99,15 +100,25 @@ class UnitMasks:
         of_pixels: NDArray[np.floating] = of_units @ self.between
         return of_pixels
 
-    def mask_product(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """A torch function from squared differences (k, D) to their masked sums (k, P)."""
-        shares = torch.from_numpy(self.shares).double()
-        unit = torch.from_numpy(self.unit)
-        between = None if self.between is None else torch.from_numpy(self.between).double()
+    def mask_product(
+        self, store: DeviceStore | None = None
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """A function from squared differences (k, D) to their masked sums (k, P).
+
+        In float32 on the device of a store, else in float64 on the CPU.
+        """
+
+        def sent(array: F32) -> torch.Tensor:
+            if store is None:
+                return torch.from_numpy(array).double()
+            return store.cached(array, lambda: store.sent(array))
+
+        shares, unit = sent(self.shares), torch.from_numpy(self.unit)
+        between = None if self.between is None else sent(self.between)
 
         def product(squares: torch.Tensor) -> torch.Tensor:
             of_units = squares @ shares
-            return of_units[:, unit] if between is None else of_units @ between
+            return of_units[:, unit.to(of_units.device)] if between is None else of_units @ between
 
         return product
 

@@ -10,7 +10,7 @@ compared with these images, ``log_weights`` (m,) log importance ((b, m) if queri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import product
 
@@ -51,15 +51,30 @@ def masked(
     log_weights: torch.Tensor | None,
     x: torch.Tensor,
     gain: float,
-    mask: torch.Tensor,
+    mask_product: Callable[[torch.Tensor], torch.Tensor],
+    summands: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Sums:
-    """One logit per output, over its column of ``mask`` (D, D); see ``estimators/pca.py``."""
-    parts = []
+    """One logit per location: an output, or a pixel; see ``estimators/pca.py`` and ``shared.py``.
+
+    ``mask_product`` maps squared differences (m, D) to their masked sums (m, L), ``summands``
+    images (m, D) to the values (m, V) to sum, by default themselves.
+    """
+    summed, parts = values if summands is None else summands(values), []
     for query in x:
-        logits = (squares(values, query, gain) @ mask) * -gain
+        logits = mask_product(squares(values, query, gain)) * -gain
         log_max, weights = _exponentials(logits, log_weights)
-        parts.append((log_max, weights.sum(dim=0), (weights * values).sum(dim=0)))
+        by_location = summed.reshape(len(values), -1, weights.shape[1])
+        sums = (weights[:, None] * by_location).sum(dim=0)
+        parts.append((log_max, weights.sum(dim=0), sums.flatten()))
     return _stacked(parts)
+
+
+def with_differences(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """As :meth:`golddiff.estimators.seamless.Seamless.summands`, in torch."""
+    images = values.reshape(-1, *shape)
+    down = pad(images[:, :, 1:] - images[:, :, :-1], (0, 0, 0, 1))
+    right = pad(images[..., 1:] - images[..., :-1], (0, 1))
+    return torch.stack([images, down, right], dim=1).flatten(1)
 
 
 def patches(

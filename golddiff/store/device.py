@@ -69,7 +69,7 @@ class DeviceStore:
         total: Posterior | None = None
         for part in support.split(max(1, WORK_BYTES // (4 * self.store.d))):
             weights = part.log_weights
-            log_weights = None if weights is None else self._sent(weights.astype(np.float32))
+            log_weights = None if weights is None else self.sent(weights.astype(np.float32))
             sums = weigh(self.values_on_device(torch.from_numpy(part.rows)), log_weights, x)
             posterior = Posterior(*(tensor.double().cpu().numpy() for tensor in sums))
             total = posterior if total is None else total.merge(posterior)
@@ -82,7 +82,7 @@ class DeviceStore:
         if not isinstance(metric, Vectors):
             return self.store.nearest(x, k, metric, within)
         supports: list[AnySupport] = list(per_query(within, len(x)))
-        targets = self._sent(metric.of_queries(self.store, x))
+        targets = self.sent(metric.of_queries(self.store, x))
         for support, queries in grouped(supports):
             if len(support) <= k:
                 continue
@@ -92,7 +92,7 @@ class DeviceStore:
             distances = torch.cat([squared_distances(v, targets[queries]) for v in vectors], dim=1)
             if candidates.log_weights is not None and metric.nat:
                 bonus = (metric.nat * candidates.log_weights).astype(np.float32)
-                distances = distances - self._sent(bonus)
+                distances = distances - self.sent(bonus)
             positions = lowest(distances, k).cpu().numpy()
             for query, chosen in zip(queries, positions, strict=True):
                 supports[query] = candidates.at(chosen)
@@ -101,7 +101,7 @@ class DeviceStore:
     def values_on_device(self, rows: torch.Tensor) -> torch.Tensor:
         """The images (k, D) at ``rows`` (k,) int64, as float32 in [-1, 1] on the device."""
         if self._pixels is None:
-            return self._sent(self.store.values(rows.cpu().numpy()))
+            return self.sent(self.store.values(rows.cpu().numpy()))
         stored = self._pixels[rows.to(self.device)].float()
         return stored * self.store.stored.scale + self.store.stored.offset
 
@@ -122,7 +122,7 @@ class DeviceStore:
         vectors = metric.of_images(self.store)
         if vectors is None:
             return self.values_on_device(torch.from_numpy(rows))
-        return self.cached(vectors, lambda: self._uploaded(vectors))[self._sent(rows)]
+        return self.cached(vectors, lambda: self._uploaded(vectors))[self.sent(rows)]
 
     def _uploaded(self, flat: NDArray[Any]) -> torch.Tensor:
         dtype = torch.from_numpy(np.empty(0, flat.dtype)).dtype
@@ -131,7 +131,8 @@ class DeviceStore:
             tensor[i : i + UPLOAD_BATCH] = torch.from_numpy(np.array(flat[i : i + UPLOAD_BATCH]))
         return tensor
 
-    def _sent(self, array: NDArray[Any]) -> torch.Tensor:
+    def sent(self, array: NDArray[Any]) -> torch.Tensor:
+        """A copy of the array on the device."""
         return torch.from_numpy(array).to(self.device)
 
 

@@ -24,11 +24,15 @@ METHODS = {
     "optimal": lambda store: golddiff.Optimal(store),
     "pca": lambda store: golddiff.PCA(store, 0.05),
     "wss": lambda store: golddiff.PCA(store, 0.05, "wss", batch_size=7),
+    "shared by pixels": lambda store: golddiff.PCA(store, 0.05, share="pixel"),
+    "shared by squares": lambda store: golddiff.PCA(store, 0.05, share="4x4"),
+    "seamless": lambda store: golddiff.PCA(store, 0.05, share="seamless"),
     "kamb": lambda store: golddiff.Kamb(store, 3),
     "kamb circular": lambda store: golddiff.Kamb(store, 3, "circular"),
     "kamb none": lambda store: golddiff.Kamb(store, 3, "none"),
     "pspc square": lambda store: golddiff.PSPCSquare(store, 3),
     "pspc flex": lambda store: golddiff.PSPCFlex(store, 0.5),
+    "recommended": lambda store: golddiff.recommended(store),
     "wiener": lambda store: golddiff.Wiener(store),
     "golden text": lambda store: golddiff.GoldDiff(
         golddiff.PCA(store, 0.05), golddiff.PaperSchedule(0.2, 0.4, 0.5, 0.8)
