@@ -198,7 +198,6 @@ class ShardedStore(TrainingSet):
                 f"denoiser: attribution would fetch {len(rows):,} images ({byte_size(size)}), "
                 f"expected at most {byte_size(int(MAX_FETCHED_BYTES))}; use a golden subset"
             )
-        estimator.ready(sigma)
         stored = _FetchedRows(self.values(rows), rows=rows)
         images = SimpleNamespace(shape=self.shape, d=self.d, stored=stored, values=stored.values)
         fetched = with_images(estimator, images)

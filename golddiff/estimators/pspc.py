@@ -68,10 +68,8 @@ class PatchComposite(Estimator):
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """:meth:`weigh` in torch."""
         patches: PatchSet = self.ready(sigma)
-        masks = store.cached(
-            patches, lambda: torch.from_numpy(patches.masks).to(store.device, torch.float32)
-        )
-        pixels = torch.from_numpy(patches.padded_pixels).to(store.device)
+        masks = store.cached(patches, lambda: store.sent(patches.masks).float())
+        pixels = store.sent(patches.padded_pixels)
         return partial(patch_sets, gain=precision(sigma), masks=masks, padded_pixels=pixels)
 
     def contributions(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from golddiff.estimators.masks import outputs_of, unit_counts
 from golddiff.estimators.saved_masks import counts_of
+from golddiff.kernels.roots import squares
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore
@@ -113,12 +114,13 @@ class UnitMasks:
                 return torch.from_numpy(array).double()
             return store.cached(array, lambda: store.sent(array))
 
-        shares, unit = sent(self.shares), torch.from_numpy(self.unit)
+        shares = sent(self.shares)
+        unit = torch.from_numpy(self.unit).to(shares.device)
         between = None if self.between is None else sent(self.between)
 
-        def product(squares: torch.Tensor) -> torch.Tensor:
-            of_units = squares @ shares
-            return of_units[:, unit.to(of_units.device)] if between is None else of_units @ between
+        def product(terms: torch.Tensor) -> torch.Tensor:
+            of_units = terms @ shares
+            return of_units[:, unit] if between is None else of_units @ between
 
         return product
 
@@ -134,21 +136,20 @@ class UnitMasks:
         """The partial posterior of queries (b, D) over a part; each pixel is a location.
 
         ``summands`` maps images (k, D) to the values (k, V) that are weighted and summed.
-        Above sigma 1 the logits omit x^2: it is common to all images and would only cost digits.
         """
         values = images.values(part.rows)
         summed = summands(values)
         by_channel = summed.reshape(len(values), -1, len(self.unit))
         prior = part.log_importance()
         heaviest = prior.max()
+        gain = precision(sigma)
         # Log weights may be below float32's range, even all those of a part.
         relative_prior = (prior - heaviest).clip(min=LOG_ZERO).astype(np.float32)[:, None]
         log_max, total = np.empty((2, len(x), len(self.unit)))
         weighted = np.empty((len(x), summed.shape[1]))
         for q, query in enumerate(x):
-            terms = values * (values - 2 * query) if sigma > 1 else np.square(values - query)
-            logits = self.at_pixels(terms @ self.shares)
-            logits *= np.float32(-precision(sigma))
+            logits = self.at_pixels(squares(values, query, gain) @ self.shares)
+            logits *= np.float32(-gain)
             logits += relative_prior
             highest = logits.max(axis=0)
             weights = np.exp(logits - highest)

@@ -1,6 +1,8 @@
-"""Factors of squared differences, for the kernels that sum them over masks or boxes."""
+"""Squared differences, and their factors, as the kernels sum them over masks or boxes."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -16,3 +18,11 @@ def roots(x: Values, sigma: float) -> tuple[Values, Values]:
     and which costs digits at high noise.
     """
     return (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
+
+
+def squares(values: Any, query: Any, gain: float) -> Any:
+    """(values - query)^2 of images (k, D), NumPy's or torch's, as the product of :func:`roots`.
+
+    ``gain`` is 1 / (2 sigma^2).
+    """
+    return values * (values - 2 * query) if gain < 0.5 else (values - query) ** 2

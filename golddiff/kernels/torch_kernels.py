@@ -17,6 +17,8 @@ from itertools import product
 import torch
 from torch.nn.functional import avg_pool2d, pad
 
+from golddiff.kernels.roots import squares
+
 # Of b queries: the largest logit (b, L), the sum of exp(logit - largest) (b, L) and the same sum
 # weighted by the values (b, D), as in :class:`golddiff.posterior.Posterior`, in float32.
 Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -26,15 +28,6 @@ def squared_distances(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """||x_q - values_i||^2, (b, m)."""
     exact = "donot_use_mm_for_euclid_dist"
     return torch.cdist(x, values, compute_mode=exact).square()
-
-
-def squares(values: torch.Tensor, query: torch.Tensor, gain: float) -> torch.Tensor:
-    """(values - query)^2, at high noise less query^2.
-
-    All images have it in common, and it would cost the digits in which they differ. At low noise
-    the difference of squares would cost more.
-    """
-    return values * (values - 2 * query) if gain < 1 else (values - query).square()
 
 
 def whole_images(

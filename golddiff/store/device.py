@@ -60,8 +60,7 @@ class DeviceStore:
         posteriors, order = [], []
         for support, queries in groups:
             assert not isinstance(support, TiledSupport)
-            on_device = torch.from_numpy(x[queries]).to(self.device)
-            posteriors.append(self._weighed(weigh, on_device, as_support(support)))
+            posteriors.append(self._weighed(weigh, self.sent(x[queries]), as_support(support)))
             order += queries
         return Posterior.of_queries(posteriors, order)
 
