@@ -105,14 +105,15 @@ class GaussianMixture(GaussianDenoiser):
         if prior not in self._fitted:
             drawn = RandomSample(MAX_IMAGES, (0,)).positions(self.store.n)
             rows = drawn if prior is None else self.store.rows_of(prior)
-            self._fitted[prior] = self._fit(rows)
+            self._fitted[prior] = self.fitted_to(rows)
         return self._fitted[prior]
 
     def set_fitted(self, fitted: Components) -> None:
         """Set the mixture of all images instead of fitting it."""
         self._fitted[None] = fitted
 
-    def _fit(self, rows: I64) -> Components:
+    def fitted_to(self, rows: I64) -> Components:
+        """The mixture of the images of some rows (n,)."""
         factor = self.store.factor()
         r = min(self.rank, len(factor.eigenvalues))
         axes = factor.eigenvectors[:, :r].astype(np.float32)

@@ -51,12 +51,11 @@ class Column:
     Attributes:
         title: heading.
         data: name of the data set.
-        group: the paper's column; None if the paper has none.
+        group: the paper's column; None if the paper has none. Such a column is optional.
         oracle: name of the oracle; default: that of the data set.
         steps, sampler, oracle_sampler: sampling of both sides.
         conditional: whether images are class-conditional, with the classes in turn.
         missing: text for tables if the oracle is not available.
-        stand_in: whether the data set replaces one of the paper's; if missing, it is omitted.
     """
 
     title: str
@@ -68,7 +67,6 @@ class Column:
     oracle_sampler: str | None = None
     conditional: bool = False
     missing: str = NO_ORACLE
-    stand_in: bool = False
 
 
 @dataclass(frozen=True)

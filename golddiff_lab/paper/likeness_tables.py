@@ -85,12 +85,12 @@ MNIST_COLUMNS = (
     Column("Fashion-MNIST", "fashion-mnist", "Fashion-MNIST"),
 )
 # Not in the picture grid, where Optimal would show training images, which are faces of people.
-CELEBA = Column("CelebA, in place of CelebA-HQ", "celeba", None, stand_in=True)
+CELEBA = Column("CelebA, in place of CelebA-HQ", "celeba", None)
 GOLDEN_COLUMNS = (
     *MAIN_COLUMNS[1:],
     CELEBA,
     *(
-        Column(f"{title} (not in the paper's table)", data, None, stand_in=True)
+        Column(f"{title} (not in the paper's table)", data, None)
         for title, data in (
             ("CIFAR-10", "cifar10"), ("MNIST", "mnist"), ("Fashion-MNIST", "fashion-mnist"),
         )
@@ -108,7 +108,6 @@ def _imagenet(data: str, steps: int, *, conditional: bool) -> Column:
         f"{data}-conditional" if conditional else data,
         steps,
         conditional=conditional,
-        stand_in=data != "imagenet",
     )
 
 

@@ -66,8 +66,8 @@ class LikenessTable:
         # All before the first is computed, as a damaged network raises.
         columns = [(column, column_here(context, column)) for column in self.columns]
         for column, here in columns:
-            # Substitutes are optional, because the paper's table does not have them.
-            if isinstance(here, str) and here != NOT_RUN and column.stand_in:
+            # There is nothing to show of a column that the paper does not have either.
+            if isinstance(here, str) and here != NOT_RUN and column.group is None:
                 continue
             page.lines += ["", f"### {column.title}", ""]
             if isinstance(here, str):

@@ -10,7 +10,15 @@ import golddiff
 from golddiff.estimators.describe import build, describe
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mixture import GaussianMixture
-from golddiff.estimators.network_like import ARTIFACT, GOLDEN_BELOW, HAZE, FewImages, square_sizes
+from golddiff.estimators.network_like import (
+    ARTIFACT,
+    FEWEST_TO_MIRROR,
+    GOLDEN_BELOW,
+    HAZE,
+    FewImages,
+    mirrored_is_likely,
+    square_sizes,
+)
 from golddiff.estimators.patch_mixture import PatchMixture
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
@@ -26,35 +34,66 @@ def denoiser(store):
     return golddiff.network_like(store)
 
 
-def test_it_is_the_median_of_four_parts_and_the_mixture_at_high_noise(store, denoiser, queries):
-    parts = denoiser.parts(0.1)
-    assert [type(part) for part in parts] == [GoldDiff, GoldDiff, GaussianMixture, PatchMixture]
-    for sigma in (0.1, 1.0):
+def median(denoiser, x, sigma):
+    """The median of the parts' clipped posterior means."""
+    parts = torch.stack([part(x, sigma).clamp(-1, 1) for part in denoiser.parts(sigma)])
+    ordered = parts.sort(dim=0).values
+    return (ordered[(len(parts) - 1) // 2] + ordered[len(parts) // 2]) / 2
+
+
+@pytest.fixture(scope="module")
+def brighter_left(smooth_images):
+    """Images (400, 1, 8, 8) with less light on the right than on the left."""
+    return (smooth_images(400, (1, 8, 8)) * torch.linspace(1, 0.2, 8)).to(torch.uint8)
+
+
+def test_it_is_the_median_of_four_parts_and_the_mixture_at_high_noise(
+    make_store, brighter_left, queries
+):
+    store = make_store(brighter_left)
+    denoiser = golddiff.network_like(store)
+    assert [type(p) for p in denoiser.parts(0.1)] == [
+        GoldDiff, GoldDiff, GaussianMixture, PatchMixture,
+    ]  # fmt: skip
+    assert [type(p) for p in denoiser.parts(GOLDEN_BELOW)] == [GaussianMixture]
+    for sigma in (0.1, 1.0, GOLDEN_BELOW):
         x = queries(store, sigma)
-        ordered = torch.stack([part(x, sigma).clamp(-1, 1) for part in parts]).sort(dim=0).values
-        assert (denoiser(x, sigma) - (ordered[1] + ordered[2]) / 2).abs().max() < 1e-6
-    x = queries(store, GOLDEN_BELOW)
-    assert torch.equal(denoiser(x, GOLDEN_BELOW), parts[2](x, GOLDEN_BELOW).clamp(-1, 1))
+        assert (denoiser(x, sigma) - median(denoiser, x, sigma)).abs().max() < 1e-6
+    assert denoiser.mirrors is False
 
 
-def test_values_near_black_are_darkened_on_a_black_background(make_store, smooth_images, queries):
-    images = smooth_images(300, (1, 8, 8))
-    store = make_store((images.int() - 128).clamp(min=0).to(torch.uint8))
+def test_if_mirrored_images_are_likely_the_output_is_averaged_with_the_mirrored_one(
+    store, denoiser, queries
+):
+    for sigma in (0.1, 1.0, GOLDEN_BELOW):
+        x = queries(store, sigma)
+        both = median(denoiser, x, sigma) + median(denoiser, x.flip(-1), sigma).flip(-1)
+        assert (denoiser(x, sigma) - both / 2).abs().max() < 1e-6
+        assert torch.equal(denoiser(x.flip(-1), sigma), denoiser(x, sigma).flip(-1))
+    assert denoiser.mirrors is True
+
+
+def test_images_of_digits_and_too_few_images_are_not_mirrored(make_store, smooth_images):
+    assert not mirrored_is_likely(golddiff.load("digits"))
+    assert not mirrored_is_likely(make_store(smooth_images(FEWEST_TO_MIRROR - 1, (1, 8, 8))))
+    assert mirrored_is_likely(make_store(smooth_images(FEWEST_TO_MIRROR, (1, 8, 8))))
+
+
+def test_values_near_black_are_darkened_on_a_black_background(make_store, brighter_left, queries):
+    store = make_store((brighter_left.int() - 100).clamp(min=0).to(torch.uint8))
     denoiser = golddiff.network_like(store)
     for sigma in (0.3, 2.0):
         x = queries(store, sigma)
-        parts = torch.stack([part(x, sigma).clamp(-1, 1) for part in denoiser.parts(sigma)])
-        median = parts.sort(dim=0).values[1:3].mean(dim=0)
-        assert ((median > -1) & (median < HAZE - 1)).any()
+        before = median(denoiser, x, sigma)
+        assert ((before > -1) & (before < HAZE - 1)).any()
         out = denoiser(x, sigma)
-        assert (out[median < HAZE - 1] == -1).all()
-        assert (out - median)[median > 2 * HAZE - 1].abs().max() < 1e-6
-        between = (median > HAZE - 1) & (median < 2 * HAZE - 1)
+        assert (out[before < HAZE - 1] == -1).all()
+        assert (out - before)[before > 2 * HAZE - 1].abs().max() < 1e-6
+        between = (before > HAZE - 1) & (before < 2 * HAZE - 1)
         assert between.any()
-        assert (out - (2 * median + 1 - 2 * HAZE))[between].abs().max() < 1e-6
+        assert (out - (2 * before + 1 - 2 * HAZE))[between].abs().max() < 1e-6
     x = queries(store, GOLDEN_BELOW)  # where haze is not yet told from an image
-    (mixture,) = denoiser.parts(GOLDEN_BELOW)
-    assert torch.equal(denoiser(x, GOLDEN_BELOW), mixture(x, GOLDEN_BELOW).clamp(-1, 1))
+    assert torch.equal(denoiser(x, GOLDEN_BELOW), median(denoiser, x, GOLDEN_BELOW))
 
 
 def test_fitted_arrays_are_saved_in_the_store_with_a_checksum(store, denoiser, queries):
