@@ -324,7 +324,7 @@ class Estimator(Denoiser):
         """Posterior means (b, D) of queries (b, D), each over its support.
 
         Raises:
-            ArgumentError: one query exceeds ``memory_limit``; the estimator does not support tiles.
+            ArgumentError: too little memory is free; the estimator does not support tiles.
         """
         means = self.store.posterior(self, x, sigma, supports).mean()
         return self.composed(means, sigma).astype(np.float32)
@@ -389,7 +389,11 @@ class Estimator(Denoiser):
 
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Bytes needed to weigh ``images`` images: (fixed, per query)."""
+        """Bytes needed to weigh ``images`` images, at most ``part_size`` at a time: (part, each).
+
+        ``part`` is what :meth:`weigh` needs for the images of one part, and ``each`` what it needs
+        and returns for each query. Both are needed once per thread and per result.
+        """
 
 
 def _defining_class(estimator: Estimator, method: str) -> type:

@@ -28,7 +28,7 @@ from golddiff.support import ABSENT, AnySupport, Side, Support
 from golddiff.system.arguments import Levels, sizes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, is_whole
-from golddiff.system.parallel import map_ordered, results_held
+from golddiff.system.parallel import map_ordered
 
 PatchSizes = int | str | Sequence[tuple[float, int]] | None
 
@@ -171,12 +171,11 @@ class Kamb(Estimator):
         return np.full((1, self.store.d), share, np.float32)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """One block of images per thread; for each query posteriors in flight and merged."""
+        """One block of images, and a posterior of each query."""
         channels, height, width = self.images.shape
         # Pixels, sums and distances of LANES images, and line buffers up to three images high.
         block = 4 * LANES * height * width * (2 * channels + 2 + 3)
-        posterior = 24 * (channels + 2) * height * width
-        return block * torch.get_num_threads(), posterior * (results_held() + 4)
+        return block, 24 * (channels + 2) * height * width
 
 
 def nearest_odd(value: float) -> int:

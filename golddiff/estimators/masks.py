@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.store.statistics import Factor
+from golddiff.system.memory import free_memory, require_memory
 from golddiff.system.numbers import F64, I64
 from golddiff.system.parallel import for_each
 
 FLOAT64_BYTES = 1 << 27  # largest float64 Wiener matrix; beyond it, masks are computed in float32
 FLOAT64_COUNTED = 1024  # most values per image for averaged masks in float64; they bear rounding
-HELD_BYTES = 1 << 30  # a larger matrix is computed twice, in blocks of rows, and never held
+HELD_SHARE = 0.25  # of free memory; a larger matrix is computed twice, in blocks of rows
 ROWS = 128
 MANY, EVERY = 16, 5  # units of 16 outputs or more use the mask of every fifth output
 
@@ -77,9 +78,12 @@ def unit_counts(
     :func:`outputs_of` selects, with max|M| over these. ``unit`` (D,) is the unit of each output.
     """
     d, outputs = len(factor.mean), outputs_of(unit)
+    # The counts, and the shares (D, U) of one threshold in float32.
+    needed = (len(thresholds) + 4) * d * (int(unit.max()) + 1)
+    require_memory(needed, f"the masks of images of {d:,} values", "use smaller images")
     dtype = np.float64 if d <= FLOAT64_COUNTED else np.float32
     entries = d * len(outputs)
-    is_held = entries * np.dtype(dtype).itemsize <= HELD_BYTES
+    is_held = entries * np.dtype(dtype).itemsize <= HELD_SHARE * free_memory()
     halves = factor.halves(sigma, dtype, entries if is_held else 0)
     matrix: NDArray[Any] | None = np.empty((d, len(outputs)), dtype) if is_held else None
     diagonal = np.einsum("nr,nr->n", halves, halves)

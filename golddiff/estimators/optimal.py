@@ -15,10 +15,9 @@ from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
-from golddiff.store.posteriors import as_support
+from golddiff.store.posteriors import as_support, fitting
 from golddiff.support import ABSENT, AnySupport, LogWeights, Prior, Support
 from golddiff.system.numbers import F32, F64, I64
-from golddiff.system.parallel import results_held
 
 # Images whose log posterior weight is lower are skipped: 10^7 of them change no result by 1e-6.
 NEGLIGIBLE_LOG_WEIGHT = -30.0
@@ -76,8 +75,7 @@ class Optimal(Estimator):
         if len(self.priors) < 2 or not self.joint:
             return super()._denoise_groups(x, groups)
         out = np.empty_like(x)
-        fixed, each = self.working_bytes(self.store.n)
-        at_once = max(1, int((self.memory_limit - fixed) // (each + 8 * self.store.n)))
+        _, at_once = fitting(self, self.store.n, further=8 * self.store.n)
         for sigma in {level for level, _ in groups}:
             own = [(g, prior) for (level, prior), g in groups.items() if level == sigma]
             for pairs in (own[i : i + at_once] for i in range(0, len(own), at_once)):
@@ -153,9 +151,8 @@ class Optimal(Estimator):
         return partial(whole_images, gain=precision(sigma))
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Fixed: one float32 image; per query: sums of the tasks in flight and two posteriors."""
-        d = self.images.d
-        return 4 * d, 4 * d * results_held() + 64 * d
+        """One float32 image, and a posterior of each query."""
+        return 4 * self.images.d, 8 * self.images.d
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None

@@ -50,7 +50,7 @@ from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, I64, check_count
-from golddiff.system.parallel import for_each, map_ordered, results_held
+from golddiff.system.parallel import for_each, map_ordered
 
 TILE_ROWS_SHARE = 1 / 4  # share of the memory limit for image rows that all tiles read together
 BYTES_PER_VALUE = 100  # working memory per output value of one batch's posterior
@@ -287,15 +287,12 @@ class PCA(Estimator):
         return values if unchanged else self.seamless.summands(values)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Blocks of images and posteriors in flight; with ``share``, parts of images and masks."""
+        """A block of images, or with ``share`` a part, and a posterior of each query."""
         d = self.images.d
         if self.share is not None:
-            masks = 4 * d * (d // SIDES[self.share] ** 2 + 1)
             part = 4 * (5 * d + self.n_values) * min(images, self.part_size)
-            per_query = self.n_values * (36 * results_held() + 100)
-            return masks + part * torch.get_num_threads(), per_query
-        block = BLOCK * d * (4 + self.images.flat.itemsize)
-        return block * torch.get_num_threads(), d * (36 * results_held() + 100)
+            return part, 36 * self.n_values
+        return BLOCK * d * (4 + self.images.flat.itemsize), 36 * d
 
 
 def _loaded_subset(tile: Support, chunk: I64, local_rows: I64) -> Support:

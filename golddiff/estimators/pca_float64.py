@@ -48,8 +48,9 @@ class _SomeOutputs:
         """None: a device has no float64 loops."""
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Bytes (fixed, for each query): float64 logits and values of one part for each thread."""
-        return 0, 16 * len(self._outputs) * min(images, self.part_size)
+        """The float64 logits and values of one part, and the sums."""
+        outputs = len(self._outputs)
+        return 16 * outputs * min(images, self.part_size), 24 * outputs
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of one query (1, D) over a part."""

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
@@ -29,7 +28,6 @@ from golddiff.support import AnySupport, Side, Support
 from golddiff.system.arguments import Levels, as_dense_tensor, sizes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, check_count
-from golddiff.system.parallel import results_held
 
 # The authors' values for CIFAR-10 at the 18 noise levels of EDM's schedule, descending.
 PATCH_SIZES = (32, 32, 32, 32, 32, 32, 32, 23, 15, 11, 7, 5, 3, 3, 3, 3, 3, 3)
@@ -102,12 +100,11 @@ class PatchComposite(Estimator):
         return np.tile(relevance, self.store.shape[0]).astype(np.float32)[None]
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """One block of images per thread; posteriors of all patches in flight and merged."""
+        """One block of images, and the posteriors of all patches."""
         channels, height, width = self.images.shape
         block = BLOCK * height * width * (channels * (4 + self.images.flat.itemsize) + 4)
-        in_memory = results_held() + 4
         largest = max((p.width * len(p.masks) for p in self._ready.values()), default=1)
-        return block * torch.get_num_threads(), 8 * (channels + 1) * largest * in_memory
+        return block, 8 * (channels + 1) * largest
 
 
 class PSPCSquare(PatchComposite):

@@ -104,7 +104,7 @@ class Restoring(Estimator):
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a part."""
-        terms = [next(self.contributions(query, sigma, part)) for query in x]
+        terms = (next(self.contributions(query, sigma, part)) for query in x)
         posteriors = [Posterior.of_logits(term.logits, term.values) for term in terms]
         return Posterior.of_queries(posteriors, range(len(x)))
 
@@ -130,9 +130,9 @@ class Restoring(Estimator):
         return [replace(a, total=self._projected(a.total[None])[0]) for a in attributions]
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Memory of a part and of one query; see the base class."""
+        """A part's images and logits, and a posterior of each query; see the base class."""
         rows = min(images, self.part_size)
-        return 4 * (12 * self.images.d + self.n_values) * rows, 24 * self.images.d * rows
+        return 4 * (18 * self.images.d + self.n_values) * rows, 24 * self.n_values
 
     def _logits(self, values: F32, x: F32, sigma: float) -> F64:
         """One query's logits (L, k), with both terms summed over the same masks."""

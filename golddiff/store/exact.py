@@ -30,7 +30,6 @@ from golddiff.store.posteriors import for_one_level, with_images
 from golddiff.support import AnySupport, Support, TiledSupport, per_query, tile_of_each
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
-from golddiff.system.parallel import results_held
 
 FIRST, VARIANCE, PULL = "first", "variance", "pull"
 CACHE_SHARE = 1 / 16  # share of the memory limit for logits cached between passes
@@ -74,13 +73,12 @@ class PosteriorPass:
         """None: a pass runs on the CPU only."""
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Bytes (fixed, for each query): float64 terms with autograd buffers, and partial sums."""
+        """Bytes (part, each): float64 terms with autograd buffers, and partial sums."""
         if self.mode == FIRST and self._cache is not None:  # the estimator's own weighing
             own: tuple[int, int] = self._estimator.working_bytes(images)
             return own
         part = 8 * (6 * self.images.d + 2 * self._v) * min(images, self._decoded)
-        posteriors = results_held() + 4
-        return part * torch.get_num_threads(), 8 * posteriors * self._v
+        return part, 8 * self._v
 
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
         """The sums over the images of ``part`` for queries (b, D + 2 V + L + 1)."""

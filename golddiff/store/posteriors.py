@@ -8,14 +8,17 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
+
 from golddiff.posterior import Posterior
 from golddiff.support import AnySupport, Support, Supports, TiledSupport, grouped, per_query
 from golddiff.system.errors import ArgumentError
+from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32
-from golddiff.system.parallel import map_ordered
-from golddiff.system.units import byte_size
+from golddiff.system.parallel import IN_FLIGHT, map_ordered
 
 Task = tuple[int, Support]
+MERGED = 5  # results beside those in flight: the sums so far, and those that are returned
 
 
 def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
@@ -28,13 +31,15 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
     groups: list[list[int]] = []
     tasks: list[Task] = []
     totals: dict[int, Posterior] = {}
+    threads = torch.get_num_threads()
     for support, queries in grouped(per_query(supports, len(x))):
         if isinstance(support, TiledSupport):
             groups.append(queries)
             totals[len(groups) - 1] = estimator.tiled_posterior(x[queries], sigma, support)
             continue
         images = as_support(support)
-        step = queries_at_once(estimator, len(images))
+        at_once, step = fitting(estimator, len(images))
+        threads = min(threads, at_once)
         for i in range(0, len(queries), step):
             parts = images.of_queries(slice(i, i + step)).split(estimator.part_size)
             tasks += [(len(groups), part) for part in parts]
@@ -45,7 +50,7 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
         partial: Posterior = estimator.weigh(x[groups[group]], sigma, part)
         return partial
 
-    for (group, _), part in zip(tasks, map_ordered(weigh, tasks), strict=True):
+    for (group, _), part in zip(tasks, map_ordered(weigh, tasks, threads), strict=True):
         if group in totals:
             totals[group].add(part)
         else:
@@ -56,15 +61,28 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
     return Posterior.of_queries(posteriors, [query for queries in groups for query in queries])
 
 
-def queries_at_once(estimator: Any, images: int) -> int:
-    """Number of queries that fit in the memory limit when weighed over ``images`` images."""
-    fixed, per_query = estimator.working_bytes(images)
-    if fixed + per_query > estimator.memory_limit:
-        raise ArgumentError(
-            f"memory_limit: got {byte_size(int(estimator.memory_limit))}, but one query over "
-            f"{images:,} images needs {byte_size(fixed + per_query)}"
-        )
-    return max(1, int((estimator.memory_limit - fixed) // per_query))
+def fitting(estimator: Any, images: int, further: int = 0) -> tuple[int, int]:
+    """The numbers of threads, and of queries at once, whose working memory is within the limit.
+
+    If the limit is too small for one thread and one query, both are 1.
+
+    Args:
+        estimator: its :meth:`golddiff.denoiser.Estimator.working_bytes` states what it needs.
+        images: number of images that are weighed.
+        further: bytes that each query needs once, in addition.
+
+    Raises:
+        ArgumentError: less memory is free than one query needs.
+    """
+    part, each = estimator.working_bytes(images)
+    left = estimator.memory_limit - part - (IN_FLIGHT + MERGED) * each - further
+    if left < 0:
+        needed = estimator.memory_limit - left
+        require_memory(needed, f"one picture over {images:,} images", "use smaller pictures")
+    more = int(left // (part + IN_FLIGHT * each)) if left > 0 else 0
+    threads = min(torch.get_num_threads(), 1 + more)
+    per_query = (IN_FLIGHT * threads + MERGED) * each + further
+    return threads, max(1, int((estimator.memory_limit - threads * part) // per_query))
 
 
 def as_support(support: AnySupport) -> Support:

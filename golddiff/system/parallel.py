@@ -35,19 +35,23 @@ def use_threads(count: int | None) -> None:
     _libraries().limit(limits=count)
 
 
-def results_held() -> int:
-    """The largest number of results that :func:`map_ordered` holds in memory at once."""
-    return IN_FLIGHT * torch.get_num_threads() + 1
-
-
-def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-    """Run ``function`` on each task in torch's number of threads; yield results in task order.
+def map_ordered(
+    function: Callable[[Task], Result], tasks: Iterable[Task], threads: int | None = None
+) -> Iterator[Result]:
+    """Run ``function`` on each task in parallel; yield results in task order.
 
     Results are bitwise independent of the number of threads if the division into tasks is.
     Inside a task, a nested call and NumPy's matrix products run on the task's own thread.
+
+    Args:
+        function: called with one task.
+        tasks: the tasks.
+        threads: the number of threads; None: torch's. At most ``IN_FLIGHT * threads + 1`` results
+            are in memory at once.
     """
     items = list(tasks)
-    workers = min(torch.get_num_threads(), len(items))
+    threads = torch.get_num_threads() if threads is None else threads
+    workers = min(threads, len(items))
     if workers <= 1 or getattr(_thread, "busy", False):
         yield from map(function, items)
         return
@@ -57,7 +61,7 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task]) -> It
         return function(item)
 
     with single_threaded_blas():
-        pool = _pool(torch.get_num_threads())
+        pool = _pool(threads)
         yield from iterate_in_order(pool, work, items, IN_FLIGHT * workers)
 
 

@@ -24,7 +24,6 @@ from golddiff import (
     recommended,
     sample,
 )
-from golddiff.store.posteriors import queries_at_once
 from golddiff.system.errors import ArgumentError, StoreError
 
 
@@ -186,20 +185,3 @@ def test_half_precision_queries_give_float32(denoiser):
 def test_bad_arguments_of_pca_are_refused(denoiser, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         PCA(denoiser.store, **arguments)
-
-
-class TestMemoryLimit:
-    def test_a_smaller_limit_gives_the_same_images(self, make_store, smooth_images, queries):
-        store = make_store(smooth_images(100, (1, 8, 8)))
-        x = queries(store, 1.0, b=32)
-        for estimator in (Optimal, PCA, lambda s, **k: Kamb(s, 3, **k)):
-            fixed, each = estimator(store).working_bytes(100)
-            tight = estimator(store, memory_limit=fixed + 3 * each)
-            assert queries_at_once(tight, 100) == 3
-            assert torch.equal(tight(x, 1.0), estimator(store)(x, 1.0))
-
-    def test_a_limit_too_small_for_one_query_is_refused(self, denoiser):
-        with pytest.raises(ArgumentError, match=r"memory_limit: got 1.0 kB, but one query"):
-            Optimal(denoiser.store, memory_limit=1000)(X, 1.0)
-        with pytest.raises(ArgumentError, match="memory_limit: got 0, expected bytes above 0"):
-            Optimal(denoiser.store, memory_limit=0)

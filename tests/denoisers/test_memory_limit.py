@@ -1,0 +1,70 @@
+"""``memory_limit`` bounds an estimator's working memory and changes no result."""
+
+import math
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff import PCA, Kamb, Optimal
+from golddiff.store.posteriors import MERGED, fitting
+from golddiff.system.errors import ArgumentError
+from golddiff.system.parallel import IN_FLIGHT
+
+
+def test_a_smaller_limit_gives_the_same_images(make_store, smooth_images, queries):
+    store = make_store(smooth_images(100, (1, 8, 8)))
+    x = queries(store, 1.0, b=32)
+    for estimator in (Optimal, PCA, lambda s, **k: Kamb(s, 3, **k)):
+        part, each = estimator(store).working_bytes(100)
+        threads = torch.get_num_threads()
+        results = IN_FLIGHT * threads + MERGED
+        tight = estimator(store, memory_limit=threads * part + 3 * results * each)
+        assert fitting(tight, 100) == (threads, 3)
+        assert torch.equal(tight(x, 1.0), estimator(store)(x, 1.0))
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**8), st.integers(0, 10**8), st.integers(1, 500))
+def test_threads_and_queries_stay_within_the_limit(part, each, further, threads):
+    estimator = SimpleNamespace(memory_limit=1e9, working_bytes=lambda _: (part, each))
+    with (
+        mock.patch("torch.get_num_threads", return_value=threads),
+        mock.patch("golddiff.system.memory.free_memory", return_value=math.inf),
+    ):
+        used, queries = fitting(estimator, 100, further)
+    results = IN_FLIGHT * used + MERGED
+    assert 1 <= used <= threads
+    needed = used * part + queries * (results * each + further)
+    assert needed <= 1e9 or (used, queries) == (1, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 64])
+def test_a_limit_too_small_for_one_query_weighs_it_alone(
+    make_store, smooth_images, queries, threads
+):
+    store = make_store(smooth_images(100, (3, 16, 16)))
+    x = queries(store, 1.0, b=3)
+    expected = PCA(store, share="seamless")(x, 1.0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        tight = PCA(store, share="seamless", memory_limit=1000)
+        assert fitting(tight, 100) == (1, 1)
+        assert (tight(x, 1.0) - expected).abs().max() < 1e-6
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_more_memory_than_is_free_is_refused(make_store, smooth_images, monkeypatch):
+    store = make_store(smooth_images(10, (1, 4, 4)))
+    monkeypatch.setattr("golddiff.system.memory.free_memory", lambda: 100.0)
+    with pytest.raises(ArgumentError, match=r"memory: one picture over .* images would take"):
+        Optimal(store, memory_limit=1000)(torch.zeros(2, 1, 4, 4), 1.0)
+
+
+def test_a_limit_of_zero_is_refused(make_store, smooth_images):
+    with pytest.raises(ArgumentError, match="memory_limit: got 0, expected bytes above 0"):
+        Optimal(make_store(smooth_images(10, (1, 4, 4))), memory_limit=0)
