@@ -16,7 +16,9 @@ FLOAT64_BYTES = 1 << 27  # largest float64 Wiener matrix; beyond it, masks are c
 FLOAT64_COUNTED = 1024  # most values per image for averaged masks in float64; they bear rounding
 HELD_SHARE = 0.25  # of free memory; a larger matrix is computed twice, in blocks of rows
 ROWS = 128
-MANY, EVERY = 16, 5  # units of 16 outputs or more use the mask of every fifth output
+# Units of 16 outputs or more use the masks of every fifth output; above 64 x 64 RGB, where masks
+# take minutes, those of every thirteenth.
+MANY, EVERY, LARGE, EVERY_OF_LARGE = 16, 5, 3 * 64**2, 13
 
 # Version of the mask code: masks that an earlier version saved with a store are recomputed.
 VERSION = 2
@@ -57,15 +59,17 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
 def outputs_of(unit: I64) -> I64:
     """The outputs whose masks represent their unit, those of a unit side by side.
 
-    All outputs, or every fifth if units have ``MANY`` or more: five is coprime to the units' sides,
-    so the selected values are spread over all pixels and channels of a unit.
+    All outputs, or every fifth (every thirteenth of ``LARGE`` images) if units have ``MANY`` or
+    more: both are coprime to the units' sides, so the selected values are spread over all pixels
+    and channels of a unit.
     """
     members = np.bincount(unit)
     order: I64 = np.argsort(unit, kind="stable")
     if members.min() < MANY:
         return order
     position = np.arange(len(unit)) - np.repeat(np.cumsum(members) - members, members)
-    chosen: I64 = order[position % EVERY == 0]
+    every = EVERY if len(unit) <= LARGE else EVERY_OF_LARGE
+    chosen: I64 = order[position % every == 0]
     return chosen
 
 

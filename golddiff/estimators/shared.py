@@ -2,9 +2,10 @@
 
 A unit's logit is the mean of its values' logits, -sum_n S_nu (x_n - x_in)^2 / (2 sigma^2), where
 S_nu is the share of the unit's masks that contain input n: one dense (D, U) product per query.
-Large units use every fifth value's mask only (docs/results/restoring.md). With share="seamless" a
-pixel's logit is interpolated between those of the four units around it, which averages masks over
-a neighbourhood centred on the pixel; pictures then show no unit edges.
+Large units use every fifth value's mask only, in large images every thirteenth
+(docs/results/restoring.md). With share="seamless" a pixel's logit is interpolated between those of
+the four units around it, which averages masks over a neighbourhood centred on the pixel; pictures
+then show no unit edges.
 """
 
 from __future__ import annotations

@@ -140,6 +140,16 @@ def test_large_units_average_the_masks_of_every_fifth_value(make_store, smooth_i
             assert np.allclose(counts / 10, mask_shares(store, 0.7, threshold, unit))
 
 
+def test_units_of_pictures_above_64_pixels_use_every_thirteenth_mask():
+    for side, expected in ((64, {10}), (68, {4})):
+        unit = np.tile(
+            np.arange(side)[:, None] // 4 * (side // 4) + np.arange(side) // 4, (3, 1, 1)
+        )
+        outputs = outputs_of(unit.ravel())
+        assert set(np.bincount(unit.ravel()[outputs])) == expected
+        assert np.unique(outputs // side**2).tolist() == [0, 1, 2]
+
+
 def test_an_unknown_share_is_refused(store):
     with pytest.raises(
         ArgumentError, match="share: got '3x3', expected 'pixel', '2x2', '4x4', 'seamless'"
