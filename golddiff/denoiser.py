@@ -245,7 +245,7 @@ class Estimator(Denoiser):
     Args:
         store: the training set.
         memory_limit: bytes of working memory per call, excluding the memory-mapped store and the
-            cache for each sigma; larger batches are split to fit. Default 1e9.
+            cache for each sigma. Batches are split, and fewer threads used, to fit. Default 1e9.
 
     Attributes:
         images: the images on this machine: the training set, or one shard of it.
@@ -389,11 +389,7 @@ class Estimator(Denoiser):
 
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Bytes needed to weigh ``images`` images, at most ``part_size`` at a time: (part, each).
-
-        ``part`` is what :meth:`weigh` needs for the images of one part, and ``each`` what it needs
-        and returns for each query. Both are needed once per thread and per result.
-        """
+        """Bytes that :meth:`weigh` needs for a part of ``images`` images, and for each query."""
 
 
 def _defining_class(estimator: Estimator, method: str) -> type:
