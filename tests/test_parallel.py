@@ -32,6 +32,25 @@ def test_tasks_may_run_tasks():
     assert list(map_ordered(multiples, range(20))) == products
 
 
+@pytest.mark.parametrize("threads", [1, 2, 5, None])
+def test_at_most_the_given_number_of_tasks_run_at_once(threads):
+    torch.set_num_threads(5)  # the fixture restores it
+    running, most, lock = set(), 0, threading.Lock()
+
+    def work(n):
+        nonlocal most
+        with lock:
+            running.add(n)
+            most = max(most, len(running))
+        threading.Event().wait(0.005)
+        with lock:
+            running.remove(n)
+        return n
+
+    assert list(map_ordered(work, range(40), threads)) == list(range(40))
+    assert most <= (threads or 5)
+
+
 def test_each_task_runs_once():
     done = []
     for_each(lambda n: for_each(lambda m: done.append((n, m)), range(3)), range(100))

@@ -46,11 +46,12 @@ def map_ordered(
     Args:
         function: called with one task.
         tasks: the tasks.
-        threads: the number of threads; None: torch's. At most ``IN_FLIGHT * threads + 1`` results
-            are in memory at once.
+        threads: most tasks that run at once; None: torch's number of threads. At most
+            ``IN_FLIGHT * threads + 1`` results are in memory.
     """
     items = list(tasks)
-    threads = torch.get_num_threads() if threads is None else threads
+    available = torch.get_num_threads()
+    threads = available if threads is None else threads
     workers = min(threads, len(items))
     if workers <= 1 or getattr(_thread, "busy", False):
         yield from map(function, items)
@@ -61,8 +62,9 @@ def map_ordered(
         return function(item)
 
     with single_threaded_blas():
-        pool = _pool(threads)
-        yield from iterate_in_order(pool, work, items, IN_FLIGHT * workers)
+        # All calls share a pool. For fewer tasks at once than it has threads, none waits in it.
+        most = workers if threads < available else IN_FLIGHT * workers
+        yield from iterate_in_order(_pool(available), work, items, most)
 
 
 def iterate_in_order(
