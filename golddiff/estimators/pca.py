@@ -219,7 +219,9 @@ class PCA(Estimator):
     def _batch_average(self, x: F32, sigma: float, support: Support) -> F32:
         """The plain average (b, D) of the posterior means over consecutive batches of images."""
         batches = [_normalised(batch) for batch in support.split(self.batch_size)]
-        rounds = -(-len(batches) * BYTES_PER_VALUE * x.size // int(self.memory_limit))
+        size = BYTES_PER_VALUE * x.size  # bytes of one batch's posterior
+        at_once = max(1, int(self.memory_limit // size))
+        rounds = -(-len(batches) // at_once)
         total = np.zeros(x.shape)
         for i in range(rounds):
             selected = batches[i::rounds]  # strided over the store, so that all shards have work

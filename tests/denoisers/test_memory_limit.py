@@ -58,6 +58,16 @@ def test_a_limit_too_small_for_one_query_weighs_it_alone(
         torch.set_num_threads(before)
 
 
+def test_batch_averages_need_no_more_than_the_limit_for_one_batch(
+    make_store, smooth_images, queries
+):
+    store = make_store(smooth_images(60, (1, 8, 8)))
+    x = queries(store, 1.0, b=3)
+    whole = PCA(store, weighting="wss", batch_size=7)(x, 1.0)
+    tight = PCA(store, weighting="wss", batch_size=7, memory_limit=1)(x, 1.0)
+    assert (tight - whole).abs().max() < 1e-6
+
+
 def test_more_memory_than_is_free_is_refused(make_store, smooth_images, monkeypatch):
     store = make_store(smooth_images(10, (1, 4, 4)))
     monkeypatch.setattr("golddiff.system.memory.free_memory", lambda: 100.0)
