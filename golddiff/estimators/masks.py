@@ -14,7 +14,8 @@ from golddiff.system.parallel import for_each
 
 FLOAT64_BYTES = 1 << 27  # largest float64 Wiener matrix; beyond it, masks are computed in float32
 FLOAT64_COUNTED = 1024  # most values per image for averaged masks in float64; they bear rounding
-HELD_SHARE = 0.25  # of free memory; a larger matrix is computed twice, in blocks of rows
+# A larger matrix, or one of more than a quarter of the free memory, is computed twice, by rows.
+HELD_BYTES = 1 << 32
 ROWS = 128
 # Units of 16 outputs or more use the masks of every fifth output; above 64 x 64 RGB, where masks
 # take minutes, those of every thirteenth.
@@ -82,17 +83,18 @@ def unit_counts(
     :func:`outputs_of` selects, with max|M| over these. ``unit`` (D,) is the unit of each output.
     """
     d, outputs = len(factor.mean), outputs_of(unit)
+    members = np.bincount(unit[outputs])
     # The counts, and the shares (D, U) of one threshold in float32.
-    needed = (len(thresholds) + 4) * d * (int(unit.max()) + 1)
+    needed = (len(thresholds) + 4) * d * len(members)
     require_memory(needed, f"the masks of images of {d:,} values", "use smaller images")
     dtype = np.float64 if d <= FLOAT64_COUNTED else np.float32
     entries = d * len(outputs)
-    is_held = entries * np.dtype(dtype).itemsize <= HELD_SHARE * free_memory()
+    is_held = entries * np.dtype(dtype).itemsize <= min(HELD_BYTES, free_memory() / 4)
     halves = factor.halves(sigma, dtype, entries if is_held else 0)
     matrix: NDArray[Any] | None = np.empty((d, len(outputs)), dtype) if is_held else None
     diagonal = np.einsum("nr,nr->n", halves, halves)
     diagonal[diagonal < 1e-6] = 1.0
-    right, members = halves[outputs].T, np.bincount(unit[outputs])
+    right = halves[outputs].T
     counts = np.zeros((len(thresholds), d, len(members)), np.min_scalar_type(int(members.max())))
     row_max = np.zeros(d, dtype)
 

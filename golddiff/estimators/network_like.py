@@ -17,8 +17,8 @@ other three are black. A weighted mean with weights fitted on held-out images ne
 be as close, and keeps the haze (docs/results/likeness.md). No network or calibration is used.
 
 If mirrored images are as likely as the training images, the true posterior mean of a mirrored x is
-the mirrored posterior mean of x. The medians of both are then averaged, which halves the part of
-their errors that they do not share.
+the mirrored posterior mean of x. The medians of both are then averaged: their errors differ, and
+partly cancel.
 """
 
 from __future__ import annotations

@@ -75,11 +75,11 @@ def fitting(estimator: Any, images: int, further: int = 0) -> tuple[int, int]:
         ArgumentError: less memory is free than one query needs.
     """
     part, each = estimator.working_bytes(images)
-    left = estimator.memory_limit - part - (IN_FLIGHT + MERGED) * each - further
-    if left < 0:
-        needed = estimator.memory_limit - left
-        require_memory(needed, f"one picture over {images:,} images", "use smaller pictures")
-    more = int(left // (part + IN_FLIGHT * each)) if left > 0 else 0
+    one = part + (IN_FLIGHT + MERGED) * each + further  # one thread and one query
+    if one > estimator.memory_limit:
+        require_memory(one, f"one picture over {images:,} images", "use smaller pictures")
+        return 1, 1
+    more = int((estimator.memory_limit - one) // (part + IN_FLIGHT * each))
     threads = min(torch.get_num_threads(), 1 + more)
     per_query = (IN_FLIGHT * threads + MERGED) * each + further
     return threads, max(1, int((estimator.memory_limit - threads * part) // per_query))

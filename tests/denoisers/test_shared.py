@@ -119,8 +119,8 @@ def test_unit_counts_equal_the_sums_of_masks(store, monkeypatch):
     unit = np.arange(store.d) // 2
     masks = [locality_mask(store.factor(), 0.7, t) for t in thresholds]
     expected = [[m[:, unit == u].sum(axis=1) for u in range(unit.max() + 1)] for m in masks]
-    for share in (1.0, 0.0):  # the whole matrix in memory, or a few rows at a time
-        monkeypatch.setattr("golddiff.estimators.masks.HELD_SHARE", share)
+    for limit in (1 << 30, 0):  # the whole matrix in memory, or a few rows at a time
+        monkeypatch.setattr("golddiff.estimators.masks.HELD_BYTES", limit)
         counts = unit_counts(store.factor(), 0.7, thresholds, unit)
         assert np.array_equal(counts, np.array(expected).transpose(0, 2, 1))
 
@@ -133,8 +133,8 @@ def test_large_units_average_the_masks_of_every_fifth_value(make_store, smooth_i
     # All columns, rows and channels.
     for pixels in (outputs % 8 % 4, outputs // 8 % 8 % 4, outputs // 64):
         assert len(np.unique(pixels)) == (4 if pixels.max() == 3 else 3)
-    for share in (1.0, 0.0):
-        monkeypatch.setattr("golddiff.estimators.masks.HELD_SHARE", share)
+    for limit in (1 << 30, 0):
+        monkeypatch.setattr("golddiff.estimators.masks.HELD_BYTES", limit)
         for threshold in (0.0, 0.02, 0.3):
             (counts,) = unit_counts(store.factor(), 0.7, np.array([threshold]), unit)
             assert np.allclose(counts / 10, mask_shares(store, 0.7, threshold, unit))
