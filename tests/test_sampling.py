@@ -350,7 +350,7 @@ def test_a_run_of_points_saves_as_npz_but_not_as_a_picture(make_store, tmp_path)
 
 
 def test_progress_shows_a_bar_with_the_name_of_the_method(store, capsys, monkeypatch):
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     sample(Optimal(store), 2, steps=2, progress=True)
     assert "Optimal" in capsys.readouterr().err
     sample(Optimal(store), 2, steps=2)

@@ -18,6 +18,8 @@ def progress_bar(shown: bool = True) -> Progress:
     """A bar with the remaining time; hidden unless ``shown`` and in a terminal or notebook."""
     console = Console(stderr=True)
     in_notebook = console.is_jupyter and find_spec("ipywidgets") is not None
+    hidden = not (shown and (console.is_terminal or in_notebook))
+    console.quiet = hidden  # rich before 14.3 writes an empty line for a hidden bar
     return Progress(
         TextColumn("{task.description}", markup=False),  # file names may contain brackets
         BarColumn(),
@@ -25,7 +27,7 @@ def progress_bar(shown: bool = True) -> Progress:
         _TimeLeft(),
         console=console,
         transient=True,
-        disable=not (shown and (console.is_terminal or in_notebook)),
+        disable=hidden,
     )
 
 
