@@ -152,43 +152,6 @@ class TestCommand:
         assert "does not exist" in fails("prepare", "none")
 
 
-def test_a_preview_is_drawn_only_for_large_images_without_a_dial(
-    make_store, smooth_images, tmp_path, monkeypatch, capsys
-):
-    from golddiff.cli.first_use import first_look
-    from golddiff.estimators.dial import dial
-
-    store, out = make_store(smooth_images(20, (1, 8, 8))), tmp_path / "look.png"
-    with first_look(store, out, 2, 0, None):  # small images are sampled as fast
-        assert not any(tmp_path.iterdir())
-    monkeypatch.setattr("golddiff.cli.first_use.LARGE", 1)
-    with first_look(store, out, 2, 0, None):
-        assert (tmp_path / "look-rough.png").exists()
-    assert "look-rough.png: a first look, 2 rough images" in capsys.readouterr().out
-    dial(store)
-    with first_look(store, out, 2, 0, None):
-        assert not any(tmp_path.iterdir())
-
-
-def test_an_interrupt_after_the_preview_leaves_the_earlier_picture(
-    make_store, smooth_images, tmp_path, monkeypatch, capsys
-):
-    from golddiff.estimators import dial
-
-    def interrupt(*_):
-        assert (tmp_path / "keep-rough.png").exists()
-        raise KeyboardInterrupt
-
-    store, out = make_store(smooth_images(20, (1, 8, 8))), tmp_path / "keep.png"
-    monkeypatch.setattr("golddiff.cli.first_use.LARGE", 1)
-    monkeypatch.setattr(dial, "_measure", interrupt)
-    out.write_text("finished")
-    assert run(["sample", "--store", str(store.path), "--out", str(out)]) == 130
-    assert "no partial files were written" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["keep.png"]
-    assert out.read_text() == "finished"
-
-
 @pytest.mark.parametrize(
     "use",
     [

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golddiff.cli.terminal import counting, say, waiting
+from golddiff.cli.terminal import waiting
 from golddiff.estimators.registry import MethodSettings, check_memory, create, memory_needed
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
     from golddiff.store.images import ImageStore
 
-FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS = 8, 4  # images and steps of a first look
-FIRST_LOOK_THRESHOLD = 0.13  # with a few photographs, images are then neither copied nor torn
-LARGE = 4096  # values per image from which measuring the dial takes more than a few seconds
 WARM_UP_IMAGES = 1024  # images of the short scan that compiles the kernels: a few tasks
 
 
@@ -60,37 +55,6 @@ def make_index(denoiser: Denoiser) -> None:
             schedule.index = open_or_build(
                 denoiser.store, lambda what, done, total: watch(done, total)
             )
-
-
-@contextmanager
-def first_look(
-    store: ImageStore, out: Path, n: int, seed: int, labels: Sequence[int] | None
-) -> Iterator[None]:
-    """Show a rough picture of large images during the block, if the store's dial is not measured.
-
-    The picture is a file beside ``out``, deleted at the end, so an interrupt leaves ``out`` alone.
-    """
-    from golddiff.estimators.dial import at_threshold, is_measured
-    from golddiff.sampling import sample
-
-    rough = out.with_stem(f"{out.stem}-rough")
-    small = store.d < LARGE or len(store.shape) != 3 or store.n < 2
-    if small or is_measured(store) or rough.exists():
-        yield
-        return
-    n = min(n, FIRST_LOOK_IMAGES)
-    with counting("sampling a first look", n * FIRST_LOOK_STEPS) as on_step:
-        run = sample(
-            at_threshold(store, FIRST_LOOK_THRESHOLD, seed), n, FIRST_LOOK_STEPS, seed=seed,
-            labels=None if labels is None else list(labels)[:n], trajectory=False, on_step=on_step,
-        )  # fmt: skip
-    try:
-        run.save(rough, "out")
-        images = "1 rough image" if n == 1 else f"{n} rough images"
-        say(f"{rough}: a first look, {images}, until {out} is ready")
-        yield
-    finally:
-        rough.unlink(missing_ok=True)
 
 
 def take_steps(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.cluster import answers_per_shard, open_sharded, shard_bar
 from golddiff.cli.command import command
-from golddiff.cli.first_use import create_with_bars, first_look
+from golddiff.cli.first_use import create_with_bars
 from golddiff.cli.options import ReadingOptions, TrainingImages, check_outputs
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.sample import SampleJob, SampleRun, golden_subsets
@@ -63,16 +62,14 @@ def sample(options: SampleJob) -> None:
     check_room(job.n, store.shape, 0 if job.trajectory is None else job.steps)
     labels = parse_labels(job.labels, store, job.n)
     image = None if picture is None else fit_to_shape(picture, store.shape)
-    look = job.method == "recommended" and image is None and job.out.suffix.lower() in PICTURES
-    with first_look(store, job.out, job.n, job.seed, labels) if look else nullcontext():
-        denoiser = create_with_bars(job.method, store, job.settings, job.seed)
-        levels = noise_levels(job.steps, job.sampler, first)
-        subsets = golden_subsets(denoiser, levels, labels)
-        samples, ticks = _generate(job, denoiser, labels, levels, image)
-        run = SampleRun(job, denoiser, labels, subsets, samples, ticks)
-        if job.explain is not None:
-            _explain(run, job.explain)
-        _draw(run)
+    denoiser = create_with_bars(job.method, store, job.settings, job.seed)
+    levels = noise_levels(job.steps, job.sampler, first)
+    subsets = golden_subsets(denoiser, levels, labels)
+    samples, ticks = _generate(job, denoiser, labels, levels, image)
+    run = SampleRun(job, denoiser, labels, subsets, samples, ticks)
+    if job.explain is not None:
+        _explain(run, job.explain)
+    _draw(run)
     if store.n > 1:
         with waiting("finding the nearest training images"):
             samples.novelty  # noqa: B018  computes and caches it

@@ -17,9 +17,9 @@ FLOAT64_COUNTED = 1024  # most values per image for averaged masks in float64; t
 # A larger matrix, or one of more than a quarter of the free memory, is computed twice, by rows.
 HELD_BYTES = 1 << 32
 ROWS = 128
-# Units of 16 outputs or more use the masks of every fifth output; above 64 x 64 RGB, where masks
-# take minutes, those of every thirteenth.
-MANY, EVERY, LARGE, EVERY_OF_LARGE = 16, 5, 3 * 64**2, 13
+# Units of 16 outputs or more use the masks of every fifth output; above 32 x 32 RGB, where masks
+# take seconds a noise level, those of every thirteenth.
+MANY, EVERY, LARGE, EVERY_OF_LARGE = 16, 5, 3 * 32**2, 13
 
 # Version of the mask code: masks that an earlier version saved with a store are recomputed.
 VERSION = 2
@@ -58,63 +58,70 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
 
 
 def outputs_of(unit: I64) -> I64:
-    """The outputs whose masks represent their unit, those of a unit side by side.
+    """The m outputs whose masks represent each unit, (m, U); -1 where a unit has fewer.
 
-    All outputs, or every fifth (every thirteenth of ``LARGE`` images) if units have ``MANY`` or
-    more: both are coprime to the units' sides, so the selected values are spread over all pixels
-    and channels of a unit.
+    ``unit`` (D,) is the unit of each output. All outputs count, or every fifth (every thirteenth
+    of ``LARGE`` images) if units have ``MANY`` or more: both are coprime to the units' sides, so
+    the selected values are spread over all pixels and channels of a unit.
     """
-    members = np.bincount(unit)
-    order: I64 = np.argsort(unit, kind="stable")
-    if members.min() < MANY:
-        return order
-    position = np.arange(len(unit)) - np.repeat(np.cumsum(members) - members, members)
-    every = EVERY if len(unit) <= LARGE else EVERY_OF_LARGE
-    chosen: I64 = order[position % every == 0]
+    sizes = np.bincount(unit)
+    every = 1 if sizes.max() < MANY else EVERY if len(unit) <= LARGE else EVERY_OF_LARGE
+    places = np.arange(0, sizes.max(), every)[:, None]
+    order = np.append(np.argsort(unit, kind="stable"), -1)
+    chosen: I64 = order[np.where(places < sizes, np.cumsum(sizes) - sizes + places, -1)]
     return chosen
 
 
 def unit_counts(
     factor: Factor, sigma: float, thresholds: F64, unit: I64
 ) -> NDArray[np.unsignedinteger]:
-    """The number of masks in each unit that contain input n, (T, D, U), one page per threshold.
+    """The number of each unit's masks that contain input n, (T, D, U), one page per threshold.
 
     The masks are those of :func:`locality_mask` at ascending thresholds (T,), for the outputs that
     :func:`outputs_of` selects, with max|M| over these. ``unit`` (D,) is the unit of each output.
     """
     d, outputs = len(factor.mean), outputs_of(unit)
-    members = np.bincount(unit[outputs])
+    m, units = outputs.shape
     # The counts, and the shares (D, U) of one threshold in float32.
-    needed = (len(thresholds) + 4) * d * len(members)
-    require_memory(needed, f"the masks of images of {d:,} values", "use smaller images")
+    require_memory(
+        (len(thresholds) + 4) * d * units, f"the masks of images of {d:,} values",
+        "use smaller images",
+    )  # fmt: skip
     dtype = np.float64 if d <= FLOAT64_COUNTED else np.float32
-    entries = d * len(outputs)
+    entries = d * m * units
     is_held = entries * np.dtype(dtype).itemsize <= min(HELD_BYTES, free_memory() / 4)
     halves = factor.halves(sigma, dtype, entries if is_held else 0)
-    matrix: NDArray[Any] | None = np.empty((d, len(outputs)), dtype) if is_held else None
+    held: NDArray[Any] | None = np.empty((d, m, units), dtype) if is_held else None
     diagonal = np.einsum("nr,nr->n", halves, halves)
     diagonal[diagonal < 1e-6] = 1.0
-    right = halves[outputs].T
-    counts = np.zeros((len(thresholds), d, len(members)), np.min_scalar_type(int(members.max())))
+    right = halves[outputs.ravel()].T
     row_max = np.zeros(d, dtype)
+    counts = np.zeros((len(thresholds), d, units), np.min_scalar_type(m))
 
-    def find_row_max(start: int) -> None:
+    def matrix(start: int) -> NDArray[Any]:
+        """|M_nq| of some inputs n and of all selected outputs, (k, m, U)."""
         rows = slice(start, start + ROWS)
         products = halves[rows] @ right
-        if matrix is not None:
-            matrix[rows] = products
-        row_max[rows] = np.abs(products).max(axis=1) / diagonal[rows]
+        np.abs(products, out=products)
+        products /= diagonal[rows, None]
+        products[:, outputs.ravel() < 0] = -1  # in no mask
+        of_units: NDArray[Any] = products.reshape(-1, m, units)
+        return of_units
+
+    def find_row_max(start: int) -> None:
+        rows, entries = slice(start, start + ROWS), matrix(start)
+        row_max[rows] = entries.max(axis=(1, 2))
+        if held is not None:
+            held[rows] = entries
 
     for_each(find_row_max, range(0, d, ROWS))
     bounds = np.array([least(t) * row_max.max(initial=0.0) for t in thresholds.tolist()], dtype)
-    starts = np.cumsum(members) - members
 
     def count(start: int) -> None:
         rows = slice(start, start + ROWS)
-        products = halves[rows] @ right if matrix is None else matrix[rows]
-        ratios = np.abs(products) / diagonal[rows, None]
+        entries = matrix(start) if held is None else held[rows]
         for page, bound in zip(counts, bounds, strict=True):
-            page[rows] = np.add.reduceat(ratios >= bound, starts, axis=1, dtype=counts.dtype)
+            np.sum((entries >= bound).view(np.uint8), axis=1, dtype=counts.dtype, out=page[rows])
 
     for_each(count, range(0, d, ROWS))
     return counts

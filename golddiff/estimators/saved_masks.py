@@ -28,7 +28,7 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.system.numbers import I64
 
 FOLDER = "masks"
-FORMAT, UNITS_FORMAT = "golddiff-masks-3", "golddiff-units-2"
+FORMAT, UNITS_FORMAT = "golddiff-masks-3", "golddiff-units-3"
 
 # Limit in bytes of one store's masks; beyond it the least recently used are deleted. A noise level
 # takes 0.1 to 2 MB on CIFAR-10, so this matters only for images of 64 x 64 and more.
@@ -67,7 +67,7 @@ def counts_of(
     store: TrainingSet, sigma: float, threshold: float, unit: I64
 ) -> NDArray[np.unsignedinteger]:
     """:func:`unit_counts` at one threshold (D, U), saved with the store (3 MB at 3 x 64 x 64)."""
-    members = np.bincount(unit[outputs_of(unit)])
+    members = (outputs_of(unit) >= 0).sum(axis=0)
     expected = _metadata(UNITS_FORMAT, store, store.factors.averaged_identifier(), sigma, threshold)
     name = f"{name_of(sigma, threshold)}-units-{len(members)}"
     saved: NDArray[Any] | None = (store.artifacts.load(name, expected) or {}).get("counts")

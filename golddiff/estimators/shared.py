@@ -75,9 +75,10 @@ class UnitMasks:
         if share == "seamless":
             axes = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
             between = (axes[0] * axes[1]).reshape(-1, height * width)
-        members = np.bincount(unit[outputs_of(unit)]).astype(np.float32)
+        members = (outputs_of(unit) >= 0).sum(axis=0)
         for page in counts:
-            yield cls(page.astype(np.float32) / members, unit[: height * width], between)
+            shares = np.divide(page, members, dtype=np.float32)
+            yield cls(shares, unit[: height * width], between)
 
     def mean(self, side: Side | None) -> F32:
         """The mean mask of all outputs, (1, D); ``side`` is ignored, as there are no tiles."""
