@@ -139,22 +139,25 @@ class SampleRun:
 
     def _novelty_lines(self) -> list[str]:
         """The novelty of the outputs, and advice if some are copies."""
-        from golddiff.estimators.dial import NOVELTY
+        from golddiff.estimators.dial import NOVELTY, dial
 
         job, result = self.job, self.samples.novelty
         if not result.copies.any():
             return [result.about]
         classes = [None] if self.labels is None else {*self.labels}
         used = sum(self.store.count_of(label) for label in classes)
-        dial: Any = self.settings.get("novelty")
+        novelty: Any = self.settings.get("novelty")
         if job.start is not None:
             cause = f"strength {job.strength:g}"
             advice = "a higher --strength keeps less of the picture"
         elif job.method != "recommended":
             cause, advice = job.method, f"try --method recommended --novelty {NOVELTY:g}"
         else:
-            cause, more = f"novelty {dial:g}", NOVELTY if dial < NOVELTY else 1
-            advice = "more training images help" if dial == 1 else f"try --novelty {more:g}"
+            cause, more = f"novelty {novelty:g}", NOVELTY if novelty < NOVELTY else 1
+            thresholds = {dial(self.store).threshold(value) for value in (novelty, more)}
+            advice = (
+                f"try --novelty {more:g}" if len(thresholds) == 2 else "more training images help"
+            )
         return [
             result.about,
             f"copies are expected with {used:,} images and {cause}; {advice}",

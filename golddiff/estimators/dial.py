@@ -3,11 +3,13 @@
 PCA's mask threshold decides how large a neighbourhood each pixel is matched by. Wide masks
 (threshold near 0) return whole training images; narrow masks assemble new images from pieces. The
 best threshold differs a hundredfold between data sets, so it is calibrated for each store: small
-runs from the same noise, one per threshold, measure the novelty of their pictures.
+runs from the same noise, one per threshold, measure the novelty of their pictures. The dial ends
+where pictures are blurred, which happens with diverse photographs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -17,6 +19,7 @@ import torch
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.shared import UnitMasks, advised_share, is_grey
+from golddiff.metrics import sharpness
 from golddiff.noise import Labels, Sigma
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore, StoreOrPath, opened
@@ -30,9 +33,10 @@ from golddiff.system.progress import waiting
 
 NOVELTY = 0.7  # the default: new pictures that are still coherent
 # The artifact's name; a new version number, so that files of older code are not read.
-ARTIFACT = "dial-9"
+ARTIFACT = "dial-10"
 THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
 STEPS, SEED = 10, 1
+SHARP = 0.5  # sharpness of pictures, relative to the sharpest, below which they are blurred
 K_MIN, K_MAX = 64, 128  # images in a golden subset; more would blur the pictures and take longer
 GREY_K_MIN, GREY_K_MAX = 16, 32  # the same for grey images, which blur sooner
 M_MIN, M_MAX = 4_000, 10_000  # candidates screened at high and at low noise, in large sets
@@ -58,7 +62,8 @@ def recommended(
     Args:
         store: the training set.
         novelty: 0 to 1. 0: copies of training images; 1: as far from the training images as these
-            are from each other, if the images allow it. See :func:`golddiff.novelty`.
+            are from each other, if the images allow it: with diverse photographs, pictures blur
+            before. See :func:`golddiff.novelty`.
         seed: seed of random golden subsets; this schedule draws none, so it has no effect.
         progress: show a progress bar during calibration, on a terminal or in a notebook.
 
@@ -88,7 +93,7 @@ def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff
 class Dial:
     """The novelty of a store's pictures as a function of the mask threshold."""
 
-    thresholds: F64  # (T,) float64, ascending
+    thresholds: F64  # (T,) float64, ascending; at the last, pictures are barely sharp
     novelty: F64  # (T,) float64, mean novelty of the pictures, made non-decreasing
 
     def threshold(self, novelty: float) -> float:
@@ -146,7 +151,32 @@ def _measure(store: ImageStore, watch: Watch) -> Dial:
     start = initial_noise(pictures, store.shape, SEED).repeat(count, *[1] * len(store.shape))
     *_, last = steps(_EveryThreshold(store, watch), start, noise_levels(STEPS, "ddim"))
     means = novelty_of(last.x0, store).novelty.reshape(count, pictures).mean(dim=1).numpy()
-    return Dial(np.array(THRESHOLDS), np.maximum.accumulate(means))
+    place = _places(_relative_sharpness(last.x0.chunk(count)))
+    thresholds = np.exp(np.interp(place, range(count), np.log(THRESHOLDS)))
+    return Dial(thresholds, np.maximum.accumulate(np.interp(place, range(count), means)))
+
+
+def _relative_sharpness(pictures: Sequence[torch.Tensor]) -> F64:
+    """The sharpness of each threshold's pictures, 1 for the sharpest; all 1 if it has no meaning.
+
+    It has none for points, images of fewer than 3 x 3 pixels, and images of one colour.
+    """
+    if pictures[0].ndim != 4 or min(pictures[0].shape[2:]) < 3:
+        return np.ones(len(pictures))
+    values = np.array([sharpness(batch, pictures[0]) for batch in pictures])
+    return values / values.max() if np.isfinite(values).all() else np.ones(len(pictures))
+
+
+def _places(sharp: F64) -> F64:
+    """The places in ``THRESHOLDS`` of a dial, whole numbers and the last one interpolated.
+
+    The last is the place where the sharpness falls below ``SHARP`` for good.
+    """
+    last = int(np.flatnonzero(sharp >= SHARP)[-1])
+    if last == len(sharp) - 1:
+        return np.arange(last + 1.0)
+    fall = (sharp[last] - SHARP) / (sharp[last] - sharp[last + 1])
+    return np.append(np.arange(last + 1.0), last + fall)
 
 
 @dataclass

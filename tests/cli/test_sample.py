@@ -13,6 +13,7 @@ import golddiff
 from golddiff.cli import run
 from golddiff.cli.options import ReadingOptions, TrainingImages
 from golddiff.cli.sample_run import SampleJob, SampleRun
+from golddiff.estimators.dial import Dial
 from golddiff.estimators.registry import METHODS
 from golddiff.samplers import noise_levels
 from golddiff.system.pictures import to_pixels
@@ -94,6 +95,13 @@ def test_copies_are_reported_with_advice(capsys):
     out = capsys.readouterr().out
     assert "copies: 3 of 3" in out
     assert "copies are expected with 1,797 images and novelty 0; try --novelty 0.7" in out
+
+
+def test_more_novelty_is_not_advised_at_the_end_of_the_dial(capsys, monkeypatch):
+    end = Dial(np.array([1e-5, 2e-5]), np.array([0.0, 0.1]))
+    monkeypatch.setattr("golddiff.estimators.dial.dial", lambda *_: end)
+    assert run(["sample", "--data", "digits", "--n", "3", "--steps", "3"]) == 0
+    assert "and novelty 0.7; more training images help" in capsys.readouterr().out
 
 
 def test_copies_of_a_class_are_reported_with_the_number_of_its_images(photos, capsys):

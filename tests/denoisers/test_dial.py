@@ -1,5 +1,6 @@
 """The novelty dial: ``recommended(store, novelty)``, calibrated on the store."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,16 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.estimators.dial import Dial, _measure, at_threshold, dial, is_measured
+from golddiff.estimators.dial import (
+    THRESHOLDS,
+    Dial,
+    _measure,
+    _places,
+    _relative_sharpness,
+    at_threshold,
+    dial,
+    is_measured,
+)
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
 
@@ -84,6 +94,31 @@ def test_the_dial_never_falls_and_its_progress_increases_to_the_total(
     assert len(set(totals)) == 1
     assert (done[0], done[-1]) == (0, totals[0])
     assert list(done) == sorted(done)
+
+
+def test_the_dial_ends_where_pictures_are_half_as_sharp_as_the_sharpest():
+    assert _places(np.array([1.0, 0.9, 0.7, 0.2])).tolist() == [0, 1, 2, pytest.approx(2.4)]
+    assert _places(np.array([0.9, 0.4, 1.0, 0.5])).tolist() == [0, 1, 2, 3]
+    assert _places(np.array([1.0, 0.4, 0.2])).tolist() == [0, pytest.approx(5 / 6)]
+
+
+def test_no_novelty_gives_a_threshold_of_blurred_pictures(make_store, smooth_images, monkeypatch):
+    store, sharp = (
+        make_store(smooth_images(50, (1, 8, 8))),
+        iter([1.0] * 5 + [0.7, 0.3] + [0.1] * 6),
+    )
+    monkeypatch.setattr("golddiff.estimators.dial.sharpness", lambda *_: next(sharp))
+    found = dial(store)
+    assert found.thresholds[:6] == pytest.approx(THRESHOLDS[:6])
+    assert found.thresholds[6:] == pytest.approx([math.sqrt(THRESHOLDS[5] * THRESHOLDS[6])])
+    assert found.threshold(1) <= found.thresholds[-1] * 1.01
+
+
+def test_sharpness_has_no_meaning_for_points_tiny_images_and_single_colours():
+    for shape in ((2, 5), (2, 3, 2, 8), (2, 3, 8, 8)):
+        assert _relative_sharpness([torch.ones(shape)] * 3).tolist() == [1, 1, 1]
+    sharp = torch.eye(8).expand(2, 1, 8, 8)
+    assert _relative_sharpness([sharp, sharp / 4]).tolist() == [1, 0.25]
 
 
 def test_golden_subsets_are_counts_of_images_or_shares_of_small_classes(make_store):
