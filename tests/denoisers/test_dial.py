@@ -96,16 +96,16 @@ def test_the_dial_never_falls_and_its_progress_increases_to_the_total(
     assert list(done) == sorted(done)
 
 
-def test_the_dial_ends_where_pictures_are_half_as_sharp_as_the_sharpest():
-    assert _places(np.array([1.0, 0.9, 0.7, 0.2])).tolist() == [0, 1, 2, pytest.approx(2.4)]
-    assert _places(np.array([0.9, 0.4, 1.0, 0.5])).tolist() == [0, 1, 2, 3]
-    assert _places(np.array([1.0, 0.4, 0.2])).tolist() == [0, pytest.approx(5 / 6)]
+def test_the_dial_ends_where_pictures_are_less_than_two_fifths_as_sharp_as_the_sharpest():
+    assert _places(np.array([1.0, 0.9, 0.6, 0.2])).tolist() == [0, 1, 2, pytest.approx(2.5)]
+    assert _places(np.array([0.9, 0.3, 1.0, 0.4])).tolist() == [0, 1, 2, 3]
+    assert _places(np.array([1.0, 0.2, 0.1])).tolist() == [0, pytest.approx(0.75)]
 
 
 def test_no_novelty_gives_a_threshold_of_blurred_pictures(make_store, smooth_images, monkeypatch):
     store, sharp = (
         make_store(smooth_images(50, (1, 8, 8))),
-        iter([1.0] * 5 + [0.7, 0.3] + [0.1] * 6),
+        iter([1.0] * 5 + [0.6, 0.2] + [0.1] * 6),
     )
     monkeypatch.setattr("golddiff.estimators.dial.sharpness", lambda *_: next(sharp))
     found = dial(store)
