@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import partial
@@ -265,7 +266,7 @@ class Estimator(Denoiser):
         super().__init__(store)
         if not as_number(memory_limit) > 0:
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
-        self.memory_limit = memory_limit
+        self.memory_limit = min(memory_limit, sys.maxsize)  # inf is no limit
         self.images, self.n_values = self.store, self.store.d
         self.seamless: Any = None
         self.tile_sides: tuple[Side, ...] = ()

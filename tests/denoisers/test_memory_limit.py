@@ -25,6 +25,7 @@ def test_a_smaller_limit_gives_the_same_images(make_store, smooth_images, querie
         tight = estimator(store, memory_limit=threads * part + 3 * results * each)
         assert fitting(tight, 100) == (threads, 3)
         assert torch.equal(tight(x, 1.0), estimator(store)(x, 1.0))
+        assert torch.equal(estimator(store, memory_limit=math.inf)(x, 1.0), tight(x, 1.0))
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**8), st.integers(0, 10**8), st.integers(1, 500))
