@@ -152,7 +152,8 @@ def _measure(store: ImageStore, watch: Watch) -> Dial:
     *_, last = steps(_EveryThreshold(store, watch), start, noise_levels(STEPS, "ddim"))
     means = novelty_of(last.x0, store).novelty.reshape(count, pictures).mean(dim=1).numpy()
     place = _places(_relative_sharpness(last.x0.chunk(count)))
-    thresholds = np.exp(np.interp(place, range(count), np.log(THRESHOLDS)))
+    between = np.exp(np.interp(place, range(count), np.log(THRESHOLDS)))
+    thresholds = np.array([float(f"{t:.3g}") for t in between])  # as in Dial.threshold
     return Dial(thresholds, np.maximum.accumulate(np.interp(place, range(count), means)))
 
 
