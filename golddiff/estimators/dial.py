@@ -57,7 +57,7 @@ def recommended(
     same images. The schedule is that of the paper's text, with the nearest 64 to 128 images in a
     golden subset, 16 to 32 for grey images. The mask threshold gives pictures of the requested
     novelty. It is calibrated once per store and saved with it, see :func:`dial`: this takes seconds
-    for images of 32 x 32 and a third of a minute for 64 x 64.
+    for images of 32 x 32 and some twenty seconds for 64 x 64.
 
     Args:
         store: the training set.
