@@ -152,6 +152,23 @@ class TestCommand:
         assert "does not exist" in fails("prepare", "none")
 
 
+def test_an_interrupt_while_measuring_leaves_the_earlier_picture(
+    make_store, smooth_images, tmp_path, monkeypatch, capsys
+):
+    from golddiff.estimators import dial
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    store, out = make_store(smooth_images(20, (1, 8, 8))), tmp_path / "keep.png"
+    monkeypatch.setattr(dial, "_measure", interrupt)
+    out.write_text("finished")
+    assert run(["sample", "--store", str(store.path), "--out", str(out)]) == 130
+    assert "no partial files were written" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["keep.png"]
+    assert out.read_text() == "finished"
+
+
 @pytest.mark.parametrize(
     "use",
     [

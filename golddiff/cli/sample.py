@@ -154,10 +154,9 @@ class SampleRun:
             cause, advice = job.method, f"try --method recommended --novelty {NOVELTY:g}"
         else:
             cause, more = f"novelty {novelty:g}", NOVELTY if novelty < NOVELTY else 1
-            thresholds = {dial(self.store).threshold(value) for value in (novelty, more)}
-            advice = (
-                f"try --novelty {more:g}" if len(thresholds) == 2 else "more training images help"
-            )
+            threshold = dial(self.store).threshold
+            rises = threshold(more) > threshold(novelty)
+            advice = f"try --novelty {more:g}" if rises else "more training images help"
         return [
             result.about,
             f"copies are expected with {used:,} images and {cause}; {advice}",

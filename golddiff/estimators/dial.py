@@ -153,7 +153,8 @@ def _measure(store: ImageStore, watch: Watch) -> Dial:
     means = novelty_of(last.x0, store).novelty.reshape(count, pictures).mean(dim=1).numpy()
     place = _places(_relative_sharpness(last.x0.chunk(count)))
     between = np.exp(np.interp(place, range(count), np.log(THRESHOLDS)))
-    thresholds = np.array([float(f"{t:.3g}") for t in between])  # as in Dial.threshold
+    # Three digits hide rounding differences between processors, and keep THRESHOLDS exact.
+    thresholds = np.array([float(f"{t:.3g}") for t in between])
     return Dial(thresholds, np.maximum.accumulate(np.interp(place, range(count), means)))
 
 

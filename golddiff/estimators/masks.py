@@ -72,6 +72,12 @@ def outputs_of(unit: I64) -> I64:
     return chosen
 
 
+def masks_per_unit(unit: I64) -> I64:
+    """The number of masks that represent each unit, (U,)."""
+    masks: I64 = (outputs_of(unit) >= 0).sum(axis=0)
+    return masks
+
+
 def unit_counts(
     factor: Factor, sigma: float, thresholds: F64, unit: I64
 ) -> NDArray[np.unsignedinteger]:
@@ -94,7 +100,7 @@ def unit_counts(
     held: NDArray[Any] | None = np.empty((d, m, units), dtype) if is_held else None
     diagonal = np.einsum("nr,nr->n", halves, halves)
     diagonal[diagonal < 1e-6] = 1.0
-    right = halves[outputs.ravel()].T
+    right, absent = halves[outputs.ravel()].T, outputs.ravel() < 0
     row_max = np.zeros(d, dtype)
     counts = np.zeros((len(thresholds), d, units), np.min_scalar_type(m))
 
@@ -104,7 +110,7 @@ def unit_counts(
         products = halves[rows] @ right
         np.abs(products, out=products)
         products /= diagonal[rows, None]
-        products[:, outputs.ravel() < 0] = -1  # in no mask
+        products[:, absent] = -1  # in no mask
         of_units: NDArray[Any] = products.reshape(-1, m, units)
         return of_units
 

@@ -137,8 +137,8 @@ class PCA(Estimator):
             about 16 D^2 bytes while those of one sigma are computed.
         share: which output values share one softmax: "pixel" (the colours of a pixel), "2x2" or
             "4x4" (all values in a square of pixels). The shared logit is the mean of the values'
-            own logits; for 16 values or more, the mean over every fifth,
-            or every thirteenth above 32 x 32 RGB.
+            own logits; for 16 values or more, the mean over every fifth, or above 32 x 32 RGB
+            over every thirteenth.
             "seamless": one softmax per pixel, with logits interpolated between those of "4x4";
             outputs also fit the differences of neighbouring pixels, see
             :mod:`golddiff.estimators.seamless`. Only for images (C, H, W).

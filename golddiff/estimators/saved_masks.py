@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.estimators.masks import VERSION as MASK_VERSION
-from golddiff.estimators.masks import locality_mask, outputs_of, precision_of, unit_counts
+from golddiff.estimators.masks import locality_mask, masks_per_unit, precision_of, unit_counts
 from golddiff.kernels.mask_tree import (
     Additions,
     MaskTree,
@@ -67,11 +67,11 @@ def counts_of(
     store: TrainingSet, sigma: float, threshold: float, unit: I64
 ) -> NDArray[np.unsignedinteger]:
     """:func:`unit_counts` at one threshold (D, U), saved with the store (3 MB at 3 x 64 x 64)."""
-    members = (outputs_of(unit) >= 0).sum(axis=0)
+    masks = masks_per_unit(unit)
     expected = _metadata(UNITS_FORMAT, store, store.factors.averaged_identifier(), sigma, threshold)
-    name = f"{name_of(sigma, threshold)}-units-{len(members)}"
+    name = f"{name_of(sigma, threshold)}-units-{len(masks)}"
     saved: NDArray[Any] | None = (store.artifacts.load(name, expected) or {}).get("counts")
-    if saved is not None and _are_counts(saved, store.d, members):
+    if saved is not None and _are_counts(saved, store.d, masks):
         return saved
     counts: NDArray[np.unsignedinteger]
     (counts,) = unit_counts(store.factors.averaged(), sigma, np.array([threshold]), unit)
@@ -79,10 +79,10 @@ def counts_of(
     return counts
 
 
-def _are_counts(counts: NDArray[Any], d: int, members: I64) -> bool:
-    """Whether a file's array can be the counts of units with the given numbers of members."""
-    plausible = counts.shape == (d, len(members)) and counts.dtype.kind == "u"
-    return plausible and bool((counts <= members).all())
+def _are_counts(counts: NDArray[Any], d: int, masks: I64) -> bool:
+    """Whether a file's array can be the counts of units with the given numbers of masks."""
+    plausible = counts.shape == (d, len(masks)) and counts.dtype.kind == "u"
+    return plausible and bool((counts <= masks).all())
 
 
 def name_of(sigma: float, threshold: float) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.estimators.masks import outputs_of, unit_counts
+from golddiff.estimators.masks import masks_per_unit, unit_counts
 from golddiff.estimators.saved_masks import counts_of
 from golddiff.kernels.roots import squares
 from golddiff.noise import precision
@@ -75,9 +75,9 @@ class UnitMasks:
         if share == "seamless":
             axes = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
             between = (axes[0] * axes[1]).reshape(-1, height * width)
-        members = (outputs_of(unit) >= 0).sum(axis=0)
+        masks = masks_per_unit(unit)
         for page in counts:
-            shares = np.divide(page, members, dtype=np.float32)
+            shares = np.divide(page, masks, dtype=np.float32)
             yield cls(shares, unit[: height * width], between)
 
     def mean(self, side: Side | None) -> F32:
