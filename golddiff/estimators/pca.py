@@ -27,7 +27,7 @@ from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import masked_logits, output_masks
 from golddiff.kernels.stored import Stored
 from golddiff.kernels.terms import Terms
-from golddiff.kernels.torch_kernels import masked, with_differences
+from golddiff.kernels.torch_kernels import mask_dtype, mask_sums, masked, with_differences
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
@@ -102,8 +102,9 @@ class Masks:
         if store is None:
             return partial(torch.matmul, other=self.dense())
         # dense() would keep another 8 bytes an entry on the CPU for each noise level.
-        mask = store.cached(self, lambda: store.sent(dense_mask(self.tree, store.d)).float())
-        return partial(torch.matmul, other=mask)
+        dtype = mask_dtype(store.device)
+        mask = store.cached(self, lambda: store.sent(dense_mask(self.tree, store.d)).to(dtype))
+        return partial(mask_sums, mask=mask)
 
     def dense(self) -> torch.Tensor:
         """The masks (D, D), indexed [input, output], as float64 0 and 1; cached."""

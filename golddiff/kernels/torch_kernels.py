@@ -19,6 +19,8 @@ from torch.nn.functional import avg_pool2d, pad
 
 from golddiff.kernels.roots import squares
 
+aten = torch.ops.aten
+
 # Of b queries: the largest logit (b, L), the sum of exp(logit - largest) (b, L) and the same sum
 # weighted by the values (b, D), as in :class:`golddiff.posterior.Posterior`, in float32.
 Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -60,6 +62,32 @@ def masked(
         sums = (weights[:, None] * by_location).sum(dim=0)
         parts.append((log_max, weights.sum(dim=0), sums.flatten()))
     return _stacked(parts)
+
+
+def mask_dtype(device: torch.device) -> torch.dtype:
+    """The dtype of a mask for :func:`mask_sums`: bfloat16 on an NVIDIA GPU with tensor cores."""
+    if device.type != "cuda" or torch.version.cuda is None or not hasattr(aten.mm, "dtype"):
+        return torch.float32
+    is_ampere = torch.cuda.get_device_capability(device) >= (8, 0)
+    return torch.bfloat16 if is_ampere else torch.float32
+
+
+def mask_sums(terms: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """``terms`` (m, D) times a mask (D, L) of zeros and ones, in float32.
+
+    A float32 number is the sum of three bfloat16 numbers, so three products with a bfloat16 mask
+    keep every digit, in a quarter of the time of a float32 product (docs/results/speed.md).
+    """
+    if mask.dtype == torch.float32:
+        return terms @ mask
+    high = terms.to(mask.dtype)
+    rest = terms - high
+    middle = rest.to(mask.dtype)
+    low = (rest - middle).to(mask.dtype)
+    total: torch.Tensor = aten.mm.dtype(high, mask, torch.float32)
+    for part in (middle, low):
+        total += aten.mm.dtype(part, mask, torch.float32)
+    return total
 
 
 def with_differences(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

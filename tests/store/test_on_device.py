@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ import torch
 import golddiff
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.pca import PCA
+from golddiff.kernels import torch_kernels
 from golddiff.kernels.mask_tree import dense_mask, mask_tree
-from golddiff.kernels.torch_kernels import lowest
+from golddiff.kernels.torch_kernels import lowest, mask_dtype, mask_sums
 from golddiff.store.device import DeviceStore
 from golddiff.store.nearest import Pixels, Pooled
 from golddiff.support import Support
@@ -91,6 +93,18 @@ def test_high_noise_costs_no_digits(make_store, smooth_images, queries):
         weights = scipy.special.softmax(-distances / (2 * sigma**2), axis=1)
         moved = golddiff.PCA(store, 0.0).to(DEVICE)(x, sigma).reshape(3, -1).cpu()
         np.testing.assert_allclose(moved, weights @ images, rtol=0, atol=5e-6)
+
+
+def test_three_bfloat16_products_keep_every_digit_of_a_masked_sum(monkeypatch):
+    if mask_dtype(DEVICE) != torch.bfloat16:  # the product in tensor cores, as float32 does it
+        mm = SimpleNamespace(dtype=lambda part, mask, dtype: part.to(dtype) @ mask.to(dtype))
+        monkeypatch.setattr(torch_kernels, "aten", SimpleNamespace(mm=mm))
+    generator = torch.Generator().manual_seed(0)
+    terms = torch.randn(20, 300, generator=generator) * torch.logspace(-6, 6, 20)[:, None]
+    mask = torch.randint(2, (300, 40), generator=generator)
+    sums = mask_sums(terms.to(DEVICE), mask.to(DEVICE, torch.bfloat16)).cpu().double()
+    size = terms.double().abs() @ mask.double()
+    assert ((sums - terms.double() @ mask.double()).abs() / size).max() < 1e-6
 
 
 def test_log_weights_of_each_query_on_a_device_match_the_cpu(store, queries):
