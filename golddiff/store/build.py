@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from rich.progress import Progress
 
 from golddiff.kernels.stored import Stored
-from golddiff.sources.examples import ExampleSource
 from golddiff.sources.source import Source, SourceInfo
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import BUILT as FACTOR
@@ -25,6 +24,7 @@ from golddiff.store.statistics import LARGE, covariance_factor
 from golddiff.system.errors import ArgumentError, SourceError, printable
 from golddiff.system.files import check_disk
 from golddiff.system.folders import folder_in_place
+from golddiff.system.numbers import F32
 from golddiff.system.progress import progress_bar
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
@@ -33,7 +33,6 @@ PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "nor
 BATCH, BATCH_BYTES = 512, 1 << 25  # largest batch, in images and in bytes
 # Copies of a batch in memory at once: read ahead, sliced into batches, and converted to float32.
 COPIES = 16
-FIRST = 16  # encoded images that are compared with a store
 
 
 def build(
@@ -51,36 +50,6 @@ def build(
     with folder_in_place("the store", path, busy) as folder, progress_bar(progress) as bar:
         check_free(path, overwrite)  # callers check before they open the source, too
         _write_store(folder, source, bar, factor)
-
-
-def is_store_of(path: Path, source: Source) -> bool:
-    """Whether a store holds the images and labels of a source.
-
-    Arrays are compared in full. Encoded images are decoded up to ``FIRST``, so a later file that
-    was edited in place goes unnoticed.
-    """
-    manifest, expected = Manifest.read(path), _empty_manifest(source.info)
-    compared = ("shape", "dtype", "labelled", "class_names", "source")
-    if any(getattr(manifest, name) != getattr(expected, name) for name in compared):
-        return False
-    if source.total != manifest.n + manifest.skipped:
-        return False
-    manifest.check_sizes(path)
-    stored = np.memmap(path / PIXELS, manifest.dtype, "r", shape=(manifest.n, *manifest.shape))
-    labels = np.fromfile(path / LABELS, np.int64) if manifest.labelled else np.empty(0, np.int64)
-    if isinstance(source, ExampleSource):
-        known = source.labels  # None if each example brings its own
-        if not (known is None or manifest.skipped or np.array_equal(known[: manifest.n], labels)):
-            return False
-        source = source.part(0, min(FIRST, source.total))
-    start = 0
-    for batch in source.batches(BATCH):
-        rows = slice(start, start := start + len(batch.pixels))
-        if not np.array_equal(batch.pixels, stored[rows]):
-            return False
-        if batch.labels is not None and not np.array_equal(batch.labels, labels[rows]):
-            return False
-    return True
 
 
 def _empty_manifest(info: SourceInfo) -> Manifest:
@@ -113,7 +82,7 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
             arrays: dict[str, NDArray[Any]] = {
                 PIXELS: pixels,
                 PROXIES: pool(values, manifest.proxy_shape),
-                NORMS: np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float32)),
+                NORMS: _lengths(flat),
             }
             if labels is not None:
                 arrays[LABELS] = labels.astype(np.int64)
@@ -140,6 +109,12 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
     if with_factor and math.prod(info.shape) <= LARGE:
         _write_factor(folder, manifest, bar)
     manifest.write(folder)
+
+
+def _lengths(values: F32) -> F32:
+    """The norms (n,) of images (n, D), rounded up, because bounds proved with R rely on them."""
+    squares = np.einsum("nd,nd->n", values, values, dtype=np.float64)
+    return np.nextafter(np.sqrt(squares).astype(np.float32), np.float32(np.inf))
 
 
 def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:

@@ -18,7 +18,7 @@ import torch
 
 from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
-from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, check_free, is_store_of
+from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, check_free
 from golddiff.store.manifest import Manifest
 from golddiff.store.posteriors import as_support, weighed
 from golddiff.store.proxy import pooled
@@ -50,7 +50,7 @@ class ImageStore(TrainingSet):
         is_pixels (bool): whether the store holds 8-bit images, whose values lie in [-1, 1].
         flat: (n, d) uint8 or float32, memory-mapped.
         stored: ``flat`` with its scale and offset to [-1, 1]: value = flat * scale + offset.
-        radius: R = max_i ||x_i||, the data radius of the paper's Theorem 1.
+        radius: R = max_i ||x_i||, rounded up; the data radius of the paper's Theorem 1.
         residency: tracks and limits the bytes of the store's files that are in memory.
         artifacts: arrays computed from the store and saved in its folder.
         factors: mean and covariance of all images and of each class.
@@ -120,7 +120,6 @@ class ImageStore(TrainingSet):
         seed: int = 0,
         value_range: tuple[float, float] | None = None,
         overwrite: bool = False,
-        exist_ok: bool = False,
         progress: bool = False,
     ) -> ImageStore:
         """Build a store in one streaming pass and open it.
@@ -142,26 +141,23 @@ class ImageStore(TrainingSet):
             seed: seed of the generated sources "moons" and "patches".
             value_range: smallest and largest value of float images that are not in [-1, 1].
             overwrite: replace an existing store once the new one is complete.
-            exist_ok: open an existing store of the same source; of pictures, 16 are compared.
             progress: show a progress bar.
 
         Raises:
-            ArgumentError: a bad argument; ``path`` exists and may not be replaced or opened.
+            ArgumentError: a bad argument; ``path`` exists and may not be replaced.
             SourceError: the source cannot be read.
             StoreError: the disk is full or not writable.
         """
         from golddiff.store.opening import open_source
 
         folder = path_of("path", path)
-        if not exist_ok:
-            check_free(folder, overwrite)
+        check_free(folder, overwrite)
         opened = open_source(
             source, size=size, channels=channels, split=split, column=column,
             label_column=label_column, skip_bad=skip_bad, limit=limit, seed=seed, labels=labels,
             value_range=value_range,
         )  # fmt: skip
-        if not (exist_ok and folder.exists() and is_store_of(folder, opened)):
-            build(opened, folder, overwrite=overwrite, progress=progress)
+        build(opened, folder, overwrite=overwrite, progress=progress)
         return cls.open(folder)
 
     def proxies(self, shape: tuple[int, ...]) -> F32:

@@ -135,7 +135,7 @@ class _Sums:
         top, total = self.posterior.log_max.item(), self.posterior.total.item()
         if not total:
             return np.inf
-        diameter = self._store.radius * (1 + 1e-6) + float(np.linalg.norm(self.posterior.mean()))
+        diameter = self._store.radius + float(np.linalg.norm(self.posterior.mean()))
         # Largest relative error of a weight caused by rounding its logit.
         rounding = ROUNDING * (1 + self._gain * self._furthest)
         log_ratio = log_out - (top + np.log(total)) + 2 * rounding

@@ -42,4 +42,6 @@ def first_images(store: ImageStore, n: int) -> ImageStore:
         return store
     digest = store.manifest.files["pixels.bin"].sha256[:16]
     path = cache_folder() / "scaling" / f"first-{n}-of-{digest}"
-    return ImageStore.build(store.path, path, limit=n, exist_ok=True)
+    if not is_store(path):
+        ImageStore.build(store.path, path, limit=n)
+    return ImageStore.open(path)

@@ -255,50 +255,10 @@ class TestLoad:
         options = {"size": np.int32(8), "channels": np.int64(3)}
         assert golddiff.load(IMAGES, **options).path == sized.path
 
-    def test_exist_ok_reuses_a_store_of_the_same_source_only(self, tmp_path):
-        path = tmp_path / "s"
-        modified = ImageStore.build(IMAGES, path, exist_ok=True).path.stat().st_mtime_ns
-        assert ImageStore.build(IMAGES, path, exist_ok=True).path.stat().st_mtime_ns == modified
-        for source in (255 - IMAGES, IMAGES[:4], "digits"):
-            with pytest.raises(ArgumentError, match="exists already"):
-                ImageStore.build(source, path, exist_ok=True)
-        with pytest.raises(ArgumentError, match="exists already"):
-            ImageStore.build(IMAGES, path)
-
-    def test_exist_ok_refuses_other_labels_of_the_same_folder(self, tmp_path):
-        """The images of the folder are not read again, but its labels are compared."""
-        for kind in ("cat", "dog"):
-            (tmp_path / "photos" / kind).mkdir(parents=True)
-            Image.new("RGB", (4, 4)).save(tmp_path / "photos" / kind / "1.png")
-        for _ in range(2):
-            store = ImageStore.build(tmp_path / "photos", tmp_path / "s", [1, 0], exist_ok=True)
-            assert store.labels.tolist() == [1, 0]
-        with pytest.raises(ArgumentError, match="exists already"):
-            ImageStore.build(tmp_path / "photos", tmp_path / "s", [0, 0], exist_ok=True)
-
-    def test_exist_ok_refuses_other_pictures_of_the_same_description(self, tmp_path):
-        """Regression: another split, folder or list of as many opened the first store."""
-        for i, name in enumerate(["a/photos/train", "a/photos/test", "b/photos/train"]):
-            (tmp_path / name).mkdir(parents=True)
-            (tmp_path / name / "1.png").write_bytes(png(i))
-        path = tmp_path / "s"
-        for _ in range(2):
-            ImageStore.build(tmp_path / "a/photos", path, exist_ok=True)
-        for folder, split in (("a", "test"), ("b", "train")):
-            with pytest.raises(ArgumentError, match="exists already"):
-                ImageStore.build(tmp_path / folder / "photos", path, split=split, exist_ok=True)
-        ImageStore.build(ARRAYS[:2], path, overwrite=True)
-        ImageStore.build(ARRAYS[:2], path, exist_ok=True)
-        for other in (ARRAYS[1:3], ARRAYS[:3]):
-            with pytest.raises(ArgumentError, match="exists already"):
-                ImageStore.build(other, path, exist_ok=True, skip_bad=True)
-
-    def test_exist_ok_accepts_folders_with_unprintable_names(self, tmp_path):
-        """The manifest holds the escaped names, the folder the original ones."""
+    def test_names_of_a_folder_are_stored_in_printable_form(self, tmp_path):
         for kind in ("a\tcat", "dog"):
             (tmp_path / "two\nlines" / kind).mkdir(parents=True)
             Image.new("RGB", (4, 4)).save(tmp_path / "two\nlines" / kind / "1.png")
-        for _ in range(2):
-            store = ImageStore.build(tmp_path / "two\nlines", tmp_path / "s", exist_ok=True)
+        store = ImageStore.build(tmp_path / "two\nlines", tmp_path / "s")
         assert store.manifest.source == r"folder two\nlines"
         assert store.class_names == [r"a\tcat", "dog"]
