@@ -29,10 +29,11 @@ from golddiff.samplers import (
 )
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty, novelty
-from golddiff.system.arguments import as_dense_tensor
+from golddiff.system.arguments import as_dense_tensor, check_dense, path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, atomic_write, check_writable
 from golddiff.system.memory import require_memory
+from golddiff.system.numbers import check_count
 from golddiff.system.pictures import draw_grid, png, save, to_pixels
 from golddiff.system.progress import progress_bar
 from golddiff.system.units import shape_text
@@ -126,9 +127,9 @@ class Samples:
             columns: images per row; None: as close to a square as possible.
 
         Raises:
-            ArgumentError: the samples are points, not images.
+            ArgumentError: the samples are points, not images; ``columns`` is not 1 or more.
         """
-        return draw_grid(self._pictures(), columns)
+        return draw_grid(self._pictures(), columns and check_count("columns", columns))
 
     def save(self, path: str | Path, name: str = "path") -> None:
         """Write the images as one grid picture, as arrays, or as one picture per image.
@@ -142,7 +143,7 @@ class Samples:
         Raises:
             ArgumentError: points as a picture; an unknown suffix; ``path`` cannot be written.
         """
-        target = Path(path)
+        target = path_of(name, path)
         if target.suffix.lower() == ".npz":
             tensors = {"images": self.images, "x_init": self.x_init, "trajectory": self.trajectory}
             arrays = {key: values.numpy() for key, values in tensors.items() if values is not None}
@@ -351,6 +352,7 @@ def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]
             f"{name}: got {tuple(values.shape) if is_tensor else type(values).__name__}, expected "
             f"a tensor of shape {' or '.join(map(str, shapes))}"
         )
+    check_dense(name, values)
     if not torch.isfinite(values).all():
         raise ArgumentError(f"{name}: got values that are not finite")
     return values.detach().to("cpu", torch.float32)

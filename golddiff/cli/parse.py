@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ def parse_patch_size(name: str, text: str) -> PatchSizes:
         ArgumentError: a JSON file is missing or holds no pairs (sigma, size).
     """
     if not text.endswith(".json"):
-        return int(text) if text.lstrip("+-").isdigit() else text
+        return int(text) if re.fullmatch("[+-]?[0-9]+", text) else text
     try:
         pairs = json.loads(Path(text).read_text("utf-8"))["patch_sizes"]
         return tuple((float(sigma), size) for sigma, size in pairs)
@@ -68,7 +69,7 @@ def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | Non
 
 
 def _class_index(word: str, store: ImageStore) -> int:
-    if word.lstrip("-").isdigit():
+    if re.fullmatch("-?[0-9]+", word):
         return int(word)
     names = store.class_names or []
     if word not in names:

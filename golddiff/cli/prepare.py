@@ -53,6 +53,7 @@ def prepare(options: _PrepareOptions) -> None:
     levels = _levels(options)
 
     from golddiff.store.images import ImageStore
+    from golddiff.store.novelty import spacing
     from golddiff.system.parallel import use_threads
 
     use_threads(options.threads)
@@ -67,6 +68,8 @@ def prepare(options: _PrepareOptions) -> None:
     denoiser = create_with_bars(method, store, settings)
     with counting("preparing noise levels", len(classes) * len(levels)) as on_level:
         take_steps(denoiser, levels, classes, lambda: on_level(1))
+    if store.n > 1:
+        spacing(store)  # for the novelty that golddiff sample reports
     new_files = {name: size for name, size in _file_sizes(store.path).items() if name not in before}
     seconds = time.perf_counter() - start
     say(describe(store))

@@ -127,8 +127,8 @@ class Listing:
 
     @classmethod
     def _read(cls, source: str) -> Listing:
-        home = source.removesuffix(NAME).rstrip("/") if source.endswith(NAME) else source
-        home = home or "."
+        above, _, name = source.rpartition("/")
+        home = os.path.expanduser((above if name == NAME else source) or ".")
         path = join_path(home, NAME)
         body = unsealed(path, _read_text(path), FORMAT, VERSION, "list of shards of golddiff")
         try:

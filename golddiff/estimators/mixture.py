@@ -103,9 +103,9 @@ class GaussianMixture(GaussianDenoiser):
     def fitted(self, prior: Prior = None) -> Components:
         """The mixture of all images or of a class, fitted at the first call and cached."""
         if prior not in self._fitted:
-            drawn = RandomSample(MAX_IMAGES, (0,)).positions(self.store.n)
-            rows = drawn if prior is None else self.store.rows_of(prior)
-            self._fitted[prior] = self.fitted_to(rows)
+            rows = self.store.rows_of(prior)
+            drawn = RandomSample(MAX_IMAGES, (0,)).positions(len(rows))
+            self._fitted[prior] = self.fitted_to(rows[drawn])
         return self._fitted[prior]
 
     def set_fitted(self, fitted: Components) -> None:
@@ -128,6 +128,7 @@ def cluster(z: F32, clusters: int, seed: int) -> I64:
         return np.zeros(len(z), np.int64)
     from sklearn.cluster import MiniBatchKMeans  # imports slowly
 
+    seed %= 2**32  # scikit-learn takes no larger seed
     kmeans = MiniBatchKMeans(clusters, n_init=1, batch_size=2048, max_iter=30, random_state=seed)
     # In float64, so that rounding hardly ever decides which cluster is nearest.
     labels: I64 = np.unique(kmeans.fit_predict(z.astype(np.float64)), return_inverse=True)[1]

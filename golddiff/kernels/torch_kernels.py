@@ -189,7 +189,8 @@ def _axis(length: int, size: int, boundary: str) -> Iterator[tuple[int, torch.Te
 
     axis = Axis.of(length, size, boundary)
     for first, last, start in axis.runs.tolist():
-        position, compared = start + axis.reach, torch.zeros(length, dtype=torch.bool)
+        position = start + axis.reach
+        compared = torch.zeros(length, dtype=torch.bool, device="cpu")
         compared[first:last] = True
         yield int(axis.image[position] - axis.query[position]), compared
 

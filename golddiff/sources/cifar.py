@@ -45,7 +45,7 @@ def cifar_folder(folder: Path) -> Path | None:
 
 def open_cifar_folder(folder: Path, options: SourceOptions) -> Rows:
     """Read the pickles in a folder such as ``cifar-10-batches-py``."""
-    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
 
     def read(name: str) -> bytes:
         return check_inside(folder, folder / name).read_bytes()

@@ -89,7 +89,7 @@ class SourceOptions:
 def _checked_range(value_range: Any) -> tuple[float, float]:
     try:
         least, most = map(float, value_range)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         least = most = 0.0
     if not -math.inf < least < most < math.inf:
         raise ArgumentError(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,7 @@ def cached_store(
     from golddiff.store.needs import check_images
     from golddiff.store.opening import is_store, open_source
 
-    if isinstance(source, str) and source and is_path(source) and _are_defaults(options):
+    if isinstance(source, str) and is_path(source) and _are_defaults(options):
         folder = Path(source).expanduser()
         if is_store(folder):
             return ImageStore.open(folder)
@@ -145,11 +146,19 @@ def entries() -> list[Entry]:
             what = "unfinished store of a run that was killed"
         if path.is_symlink() or not (what or is_store(path)):
             continue
-        stats = [file.lstat() for file in path.rglob("*") if not file.is_dir()]
+        stats = list(_stats(path))
         used = max((stat.st_mtime for stat in stats), default=path.stat().st_mtime)
         size = sum(stat.st_size for stat in stats)
         folders.append(Entry(path, what or _describe(path), size, used))
     return sorted(folders, key=lambda entry: (-entry.bytes, entry.path.name))
+
+
+def _stats(path: Path) -> Iterator[os.stat_result]:
+    """The status of each file in a folder, some of which may be deleted meanwhile."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                yield os.lstat(os.path.join(folder, name))
 
 
 def _describe(path: Path) -> str:
@@ -218,7 +227,7 @@ def is_path(source: str) -> bool:
     """Whether a source is an existing file or folder; the names of built-ins take precedence."""
     from golddiff.sources import BUILTINS
 
-    return source not in BUILTINS and Path(source).expanduser().exists()
+    return bool(source) and source not in BUILTINS and Path(source).expanduser().exists()
 
 
 def _fingerprint(path: Path) -> str:

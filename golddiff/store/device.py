@@ -20,6 +20,7 @@ from golddiff.store.nearest import Metric, Vectors
 from golddiff.store.posteriors import as_support
 from golddiff.support import AnySupport, Support, Supports, TiledSupport, grouped, per_query
 from golddiff.system.numbers import F32, I64
+from golddiff.system.residency import resident_rows
 
 RESIDENT_SHARE = 0.6  # share of free memory for the pixels; larger sets are uploaded in parts
 CACHE_SHARE = 0.2  # share of free memory for cached masks and proxies
@@ -70,7 +71,7 @@ class DeviceStore:
             weights = part.log_weights
             log_weights = None if weights is None else self.sent(weights.astype(np.float32))
             sums = weigh(self.values_on_device(torch.from_numpy(part.rows)), log_weights, x)
-            posterior = Posterior(*(tensor.double().cpu().numpy() for tensor in sums))
+            posterior = Posterior(*(tensor.cpu().double().numpy() for tensor in sums))
             total = posterior if total is None else total.merge(posterior)
         if total is None:
             raise ZeroDivisionError("the posterior of no images is not defined")
@@ -127,7 +128,9 @@ class DeviceStore:
         dtype = torch.from_numpy(np.empty(0, flat.dtype)).dtype
         tensor = torch.empty(flat.shape, dtype=dtype, device=self.device)
         for i in range(0, len(flat), UPLOAD_BATCH):
-            tensor[i : i + UPLOAD_BATCH] = torch.from_numpy(np.array(flat[i : i + UPLOAD_BATCH]))
+            rows = np.arange(i, min(i + UPLOAD_BATCH, len(flat)))
+            with resident_rows(flat, rows) as (loaded, local_rows):
+                tensor[i : i + len(rows)] = torch.from_numpy(loaded[local_rows])
         return tensor
 
     def sent(self, array: NDArray[Any]) -> torch.Tensor:

@@ -7,10 +7,11 @@ from typing import Any
 
 from golddiff.store.statistics import LARGE, Factor
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import is_whole
+from golddiff.system.numbers import check_seed, is_whole
 
 BUILT = "factor"  # artifact written when the store is built
 NAME = "factor-of-all"  # artifact computed later, which takes precedence
+CLASSES_KEPT = 16  # classes whose factors stay in memory: 130 MB each for 1,300 of 3 x 64 x 64
 SAMPLE_SIZE, SAMPLE_KEY = 2048, -1  # size of the small sample, and its key among the class labels
 Progress = Callable[[int], None]
 
@@ -70,7 +71,7 @@ class Factors:
         """
         if images is not None and not (is_whole(images) and images >= 2):
             raise ArgumentError(f"images: got {images!r}, expected a number of 2 or more, or None")
-        return self._fit(None, images, seed, progress)
+        return self._fit(None, images, check_seed(seed), progress)
 
     def is_saved(self) -> bool:
         """Whether the factor of all images is saved."""
@@ -95,6 +96,9 @@ class Factors:
         self._computed[label] = factor
         if label is None:
             self.put(factor)
+        classes = [key for key in self._computed if key not in (None, SAMPLE_KEY)]
+        for oldest in classes[:-CLASSES_KEPT]:
+            del self._computed[oldest]
         return factor
 
     def _head(self) -> dict[str, str] | None:

@@ -73,6 +73,8 @@ def encode(vae: AutoencoderKL, images: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> torch.Tensor:
     """Images (b, C, H, W) float32 in [-1, 1] of scaled latents (b, c, h, w), on the same device."""
+    if len(latents) == 0:
+        raise ArgumentError("latents: got none, expected at least one")
     images = []
     for start in range(0, len(latents), batch_size):
         part = latents[start : start + batch_size]
@@ -99,7 +101,7 @@ class _Latents:
         self.total, self.skipped, self.names = images.total, images.skipped, images.names
         self.info = replace(
             images.info,
-            shape=tuple(encode(vae, torch.zeros(1, *shape)).shape[1:]),
+            shape=tuple(encode(vae, torch.zeros(1, *shape, device="cpu")).shape[1:]),
             dtype=np.dtype(np.float32),
             description=(
                 f"latents of {images.info.description} ({type(vae).__name__}, "
@@ -113,4 +115,10 @@ class _Latents:
             images = torch.from_numpy(pixels.astype(np.float32))
             if pixels.dtype == np.uint8:
                 images = images / 127.5 - 1
-            yield Batch(encode(self._vae, images).numpy(), labels)
+            latents = encode(self._vae, images)
+            if not torch.isfinite(latents).all():
+                raise ArgumentError(
+                    "vae: its latents hold NaN or infinity; many VAEs overflow in float16, so try "
+                    "vae.float()"
+                )
+            yield Batch(latents.numpy(), labels)

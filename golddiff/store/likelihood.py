@@ -51,7 +51,7 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
             logs[:, rows] = torch.where(squares == 0, 0.0, -torch.inf).double()
         else:
             size = measured.shape[1] * (math.log(noise) + 0.5 * math.log(2 * math.pi))
-            logs[:, rows] = -squares / (2 * noise**2) - size
+            logs[:, rows] = -squares / noise / (2 * noise) - size  # noise^2 may be below 1e-308
     if noise == 0 and torch.isneginf(logs).all(dim=1).any():
         raise ArgumentError("noise: got 0, and no image fits a measurement exactly; expected more")
     return logs
@@ -60,10 +60,13 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
 def check_measured(y: torch.Tensor, noise: float) -> torch.Tensor:
     """Check measurements and noise; return the measurements as (B, m) float64."""
     check_not_negative("noise", noise)
-    if not isinstance(y, torch.Tensor) or y.ndim < 1 or not len(y) or not torch.isfinite(y).all():
-        raise ArgumentError("y: expected a tensor (B, *measured) of finite numbers, B at least 1")
+    expected = "y: expected a tensor (B, *measured) of finite numbers, B at least 1"
+    if not isinstance(y, torch.Tensor) or y.ndim < 1 or not len(y):
+        raise ArgumentError(expected)
     _check_real("y", y)
     check_dense("y", y)
+    if not torch.isfinite(y).all():
+        raise ArgumentError(expected)
     return y.detach().to("cpu", torch.float64).reshape(len(y), -1)
 
 

@@ -119,8 +119,8 @@ def novelty(
 def spacing(store: ImageStore) -> float:
     """Mean distance from a training image to its nearest other image, > 0; saved with the store.
 
-    Duplicates are no other image: any number of equal ones, and about 60 nearly equal ones. If all
-    images are equal, the spacing is 1, in units of x0.
+    Duplicates do not count as another image: equal ones never, nearly equal ones up to about 60. If
+    all images are equal, the spacing is 1, in units of x0.
     """
     if store.n < 2:
         held = store.manifest.source

@@ -180,8 +180,8 @@ def moments(
 ) -> Moments:
     """The moments of stored images (N, D), uint8 or float32, at ``rows`` or all rows."""
     d = flat.shape[1]
-    first = torch.zeros(d, dtype=torch.float64)
-    second = torch.zeros(d, d, dtype=torch.float64)
+    first = torch.zeros(d, dtype=torch.float64, device="cpu")
+    second = torch.zeros(d, d, dtype=torch.float64, device="cpu")
     done = 0
     for values in _shifted(flat, rows):
         first += values.sum(0, dtype=torch.float64)

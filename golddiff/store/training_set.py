@@ -201,7 +201,10 @@ def _checked_rows(indices: Indices | None, n: int) -> I64:
         return np.arange(n)
     if isinstance(indices, slice):
         return np.arange(*indices.indices(n))
-    rows = np.atleast_1d(np.asarray(indices))
+    try:
+        rows = np.atleast_1d(np.asarray(indices))
+    except ValueError:  # lists of different lengths
+        raise ArgumentError(f"indices: got {indices!r:.99}, expected integers (k,)") from None
     if rows.size == 0:
         return np.empty(0, np.int64)
     if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):

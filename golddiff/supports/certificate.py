@@ -63,8 +63,8 @@ def certify(
     """The posterior mean of ``Optimal`` at a query (D,), over at least ``rows``, and its bound.
 
     Each round doubles the images, adding those of the class with the largest possible weights,
-    until the bound is at most ``most``. It stops above ``most`` after more than ``enough`` images,
-    or after all of them, if rounding in float64 alone exceeds it.
+    until the bound is at most ``most``. It gives up, with a bound above ``most``, after more than
+    ``enough`` images. Over all images the bound is float64's rounding.
     """
     index.check_contents()
     store, gain = index.store, precision(sigma)

@@ -1,4 +1,4 @@
-"""Constants of :mod:`.adaptive`; ``docs/results/adaptive-rules.md`` has the measurements."""
+"""Constants and rules of :mod:`.adaptive`, from ``docs/results/adaptive-rules.md``."""
 
 from __future__ import annotations
 

@@ -77,8 +77,12 @@ def check_positive(name: str, value: object) -> None:
 
 def as_number(value: object) -> float:
     """A Python or NumPy number as a float; NaN for anything else, booleans included."""
-    is_number = isinstance(value, int | float | np.integer | np.floating)
-    return float(value) if is_number and not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # a Python integer beyond 1e308
+        return math.inf if value > 0 else -math.inf
 
 
 def sizes_of(name: str, value: object, check: Callable[[str, object], int]) -> Levels:

@@ -62,7 +62,8 @@ def map_ordered(
         return function(item)
 
     with single_threaded_blas():
-        # All calls share a pool. For fewer tasks at once than it has threads, none waits in it.
+        # All calls share a pool. If fewer tasks may run than it has threads, only so many are
+        # submitted at a time.
         most = workers if threads < available else IN_FLIGHT * workers
         yield from iterate_in_order(_pool(available), work, items, most)
 

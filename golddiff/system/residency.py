@@ -121,7 +121,7 @@ def resident_rows(flat: NDArray[Any], rows: I64) -> Iterator[tuple[NDArray[Any],
     """Yield an array and indices to read rows (k,) of a store's array (N, D) within its limit.
 
     These are ``flat`` and ``rows`` themselves, or a copy of the rows (k, D) and 0, 1, ... k - 1.
-    Every reader of pixels and proxies calls this for some hundred rows at a time.
+    Every reader of pixels and proxies calls this for a part of the rows at a time.
     """
     mapped = _too_large(flat)
     if mapped is None:

@@ -46,7 +46,7 @@ class Storage:
         """Allocate ``values`` (count,); raises if they take more than ``most`` bytes."""
         size = self.count * self.dtype.itemsize
         self.check(min(size, most))
-        self._bytes = torch.empty(size, dtype=torch.uint8)
+        self._bytes = torch.empty(size, dtype=torch.uint8, device="cpu")
         self.values = self._bytes.view(self.dtype)
 
     def fill(self, file: IO[bytes]) -> None:

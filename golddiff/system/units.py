@@ -7,16 +7,17 @@ def duration(seconds: float) -> str:
     """Two or three digits and a unit: '0.31 ms', '12 ms', '4.2 s', '3 min 20 s'."""
     for scale, unit in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")):
         value = seconds / scale
-        if value < 1000 and (unit != "s" or value < 120):
+        if value < 999.5 and (unit != "s" or value < 119.5):  # as rounded below
             return f"{_short(value)} {unit}"
-    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    whole = round(seconds)
+    return f"{whole // 60} min {whole % 60} s"
 
 
 def byte_size(count: int) -> str:
     """Decimal units: '812 bytes', '2.1 MB'."""
     if count < 1000:
         return f"{count} bytes"
-    power = min(4, (len(str(count)) - 1) // 3)
+    power = min(4, (len(str(round(count * 1.0005))) - 1) // 3)  # 999,960 is 1.0 MB
     return f"{_short(count / 1000**power)} {' kMGT'[power]}B"
 
 

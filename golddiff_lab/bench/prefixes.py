@@ -7,6 +7,7 @@ from collections.abc import Callable
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
+from golddiff.store.opening import is_store
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import given_store
 from golddiff_lab.bench.scaling_job import ScalingJob

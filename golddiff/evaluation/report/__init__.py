@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from golddiff.evaluation.report.cards import ToImages, card, write_page
 from golddiff.figures.curves import Panel, Series, draw_panels
 from golddiff.recording import Subsets
 from golddiff.store.novelty import Novelty
+from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.pictures import data_uri, rendered
@@ -61,7 +61,7 @@ def write_report(
     Raises:
         ArgumentError: samples without attribution, or of points; a path that cannot be written.
     """
-    target = Path(path)
+    target = path_of("path", path)
     check_writable("path", target, (".html", ".htm"))
     attributions, subsets, store = samples.attribution, samples.subsets, denoiser.store
     if attributions is None or subsets is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
@@ -14,6 +13,7 @@ from golddiff.evaluation.report.cards import write_page
 from golddiff.figures.sources import figure, image_name
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
+from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.pictures import to_pixels
@@ -37,7 +37,7 @@ def write_novelty_report(
         path: the ``.html`` file to write.
         names: names of the pictures, if they have any.
     """
-    target = Path(path)
+    target = path_of("path", path)
     check_writable("path", target, (".html", ".htm"))
     if len(store.shape) != 3:
         raise ArgumentError(

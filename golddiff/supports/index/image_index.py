@@ -33,8 +33,9 @@ from golddiff.supports.index.indexing import (
     identity,
     no_progress,
 )
-from golddiff.system.errors import StoreError
+from golddiff.system.errors import BusyError, StoreError
 from golddiff.system.files import leads_out
+from golddiff.system.folders import wait_for_builder
 from golddiff.system.numbers import F32
 
 log = logging.getLogger("golddiff")
@@ -130,7 +131,11 @@ def open_or_build(store: ImageStore, progress: Progress = no_progress) -> Index:
         return Index.open(store)
     except StoreError as error:
         log.warning("%s: building it now, once", error)
-        return Index.build(store, progress)
+        try:
+            return Index.build(store, progress)
+        except BusyError:
+            wait_for_builder(store.path / FOLDER)  # another process is building it
+            return open_or_build(store, progress)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
