@@ -69,8 +69,8 @@ class Denoiser(ABC):
         """Denoise a batch.
 
         Args:
-            x: (B, *store.shape) noisy images, any float type, any device. If x is on a GPU, methods
-                that support it run there (docs/guides/gpu.md); the others run on the CPU.
+            x: (B, *store.shape) noisy images, any device; of any float type, rounded to float32. On
+                a GPU, methods that support it run there (docs/guides/gpu.md), others on the CPU.
             sigma: noise level > 0 in units of x0 (x0 in [-1, 1]); one number or (B,).
             labels: class index, one or (B,); a query then uses only the images of its class.
 

@@ -187,6 +187,24 @@ class GaussianDenoiser(Denoiser):
         return MeasuredGaussians(self, operator, y, noise)
 
 
+@dataclass(frozen=True)
+class _Update:
+    """A component's part of :class:`MeasuredGaussians` that does not depend on y.
+
+    With C = root root^T and A root / noise = u diag(s) axes: S = noise^2 u diag(e) u^T apart from
+    directions of pure noise, and C A^T S^-1 = lift^T u^T / noise.
+    """
+
+    log_weight: Any  # of the component, () or (b,)
+    mean: F64  # (D,) or (b, D)
+    u: F64  # (k, r)
+    e: F64  # (r,) 1 + s^2
+    log_det: float  # log det(2 pi S)
+    lift: F64  # (r, D)
+    values: F64  # (m,) eigenvalues of the conditioned covariance, > 0
+    vectors: F64  # (D, m) its eigenvectors
+
+
 class MeasuredGaussians(GaussianDenoiser):
     """A mixture of Gaussians conditioned on y = A x0 + noise eps, again a mixture of Gaussians.
 
@@ -194,8 +212,8 @@ class MeasuredGaussians(GaussianDenoiser):
 
         w_c N(y; A mu_c, S_c),    mu_c + C_c A^T S_c^-1 (y - A mu_c),    C_c - C_c A^T S_c^-1 A C_c
 
-    up to a common factor of the weights (Bishop 2006, Sec. 2.3.3). The first call computes D^2
-    numbers per component; later calls with the same number of images reuse them.
+    up to a common factor of the weights (Bishop 2006, Sec. 2.3.3). The first call, and one with
+    another class than the last, computes D^2 numbers per component.
 
     Args:
         unmeasured: the denoiser without the measurement.
@@ -216,7 +234,7 @@ class MeasuredGaussians(GaussianDenoiser):
         self._matrix = linearized.matrix
         self._values = (measured - linearized.constant).numpy()[:, linearized.active]
         self.batch = max(unmeasured.batch, len(y))
-        self._cached: tuple[Any, list[Gaussian]] = (None, [])
+        self._updates: dict[Any, list[_Update]] = {}
 
     def __repr__(self) -> str:
         return f"{self.unmeasured!r}.given_measurement(...)"
@@ -235,31 +253,38 @@ class MeasuredGaussians(GaussianDenoiser):
         }
 
     def gaussians(self, prior: Any) -> Iterator[Gaussian]:
-        """The components given the measurement of each query; the last result is cached."""
-        if self._cached[0] != prior:
-            base_prior, indices = prior
-            unmeasured = self.unmeasured.gaussians(base_prior)
-            components = [self._conditioned(g, list(indices)) for g in unmeasured]
-            total = np.logaddexp.reduce([g.log_weight for g in components])
-            components = [replace(g, log_weight=g.log_weight - total) for g in components]
-            self._cached = prior, components
-        yield from self._cached[1]
+        """The components given the measurement of each query."""
+        base_prior, indices = prior
+        if base_prior not in self._updates:
+            updates = [self._update(g) for g in self.unmeasured.gaussians(base_prior)]
+            self._updates = {base_prior: updates}
+        values = self._values[list(indices)]
+        components = [self._conditioned(update, values) for update in self._updates[base_prior]]
+        total = np.logaddexp.reduce([g.log_weight for g in components])
+        yield from (replace(g, log_weight=g.log_weight - total) for g in components)
 
-    def _conditioned(self, g: Gaussian, indices: list[int]) -> Gaussian:
-        d, k = g.vectors.shape[0], self._values.shape[1]
+    def _update(self, g: Gaussian) -> _Update:
+        """What conditioning a component takes, whatever the measured values."""
+        d, k = g.vectors.shape[0], self._matrix.shape[0]
         require_memory(24 * d * d, f"a covariance of {d:,} values", "use smaller images")
         root = g.vectors * np.sqrt(g.values)  # C = root root^T
         # S = noise^2 u e u^T, apart from directions of pure noise. Eigenvalues of A C A^T would be
         # squares, in which rounding would lose a small noise.
         u, singular, axes = np.linalg.svd(self._matrix @ root / self.noise, full_matrices=False)
         e = 1 + singular**2
-        residual = (self._values[indices] - (self._matrix @ g.mean.T).T) / self.noise
-        coords = residual @ u
-        distances = (coords**2 / e).sum(axis=1) + ((residual - coords @ u.T) ** 2).sum(axis=1)
         log_det = np.log(e).sum() + k * math.log(2 * math.pi * self.noise**2)
-        mean = g.mean + (coords * singular / e) @ axes @ root.T
+        lift = (singular / e)[:, None] * (axes @ root.T)
         root = root - (root @ axes.T * (1 - e**-0.5)) @ axes
         values, vectors = np.linalg.eigh(root @ root.T)
         kept = values > 0
-        log_weight = g.log_weight - 0.5 * (distances + log_det)
-        return Gaussian(log_weight, mean, values[kept], vectors[:, kept])
+        return _Update(g.log_weight, g.mean, u, e, log_det, lift, values[kept], vectors[:, kept])
+
+    def _conditioned(self, update: _Update, values: F64) -> Gaussian:
+        """A component given measured values (b, k)."""
+        residual = (values - (self._matrix @ update.mean.T).T) / self.noise
+        coords = residual @ update.u
+        outside = residual - coords @ update.u.T
+        distances = (coords**2 / update.e).sum(axis=1) + (outside**2).sum(axis=1)
+        log_weight = update.log_weight - 0.5 * (distances + update.log_det)
+        mean = update.mean + coords @ update.lift
+        return Gaussian(log_weight, mean, update.values, update.vectors)

@@ -170,6 +170,10 @@ class _Mean(torch.autograd.Function):
         _, ctx.sigma, _, ctx.memo = inputs
 
     @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
+        raise ArgumentError("x: got a batch of torch.func.vmap, expected a plain batch")
+
+    @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
         in_x, in_sigma = _Pull.apply(cotangent, ctx.memo)  # type: ignore[no-untyped-call]
         if not ctx.needs_input_grad[1]:

@@ -14,7 +14,7 @@ from golddiff.sources.source import Batch, Source
 from golddiff.store.build import build, check_free
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import open_source
-from golddiff.system.arguments import path_of
+from golddiff.system.arguments import check_batch, path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import check_count
 
@@ -72,9 +72,14 @@ def encode(vae: AutoencoderKL, images: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> torch.Tensor:
-    """Images (b, C, H, W) float32 in [-1, 1] of scaled latents (b, c, h, w), on the same device."""
-    if len(latents) == 0:
-        raise ArgumentError("latents: got none, expected at least one")
+    """Images (b, C, H, W) float32 in [-1, 1] of scaled latents (b, c, h, w), on the same device.
+
+    Raises:
+        ArgumentError: the latents are not a tensor (b, c, h, w) of floats, b at least 1.
+    """
+    check_batch("latents", latents, None, "VAE")
+    if latents.ndim != 4 or not len(latents):
+        raise ArgumentError(f"latents: got shape {tuple(latents.shape)}, expected (b, c, h, w)")
     images = []
     for start in range(0, len(latents), batch_size):
         part = latents[start : start + batch_size]

@@ -16,10 +16,12 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 
 IMAGES_AT_ONCE = 64  # small enough for the CPU cache
+ROUNDING = 1e-6  # of A x_i relative to its norm: it differs between batches, as matrix products do
 
 Operator = Callable[[torch.Tensor], torch.Tensor]
 
 
+@torch.no_grad()
 def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float) -> torch.Tensor:
     """Log N(y_b; A x_i, noise^2 I) of B measurements under all N images: weights for ``given``.
 
@@ -29,10 +31,10 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
             used without its noise model.
         y: (B, *measured) measurements, each of the shape of A's output for one image.
         noise: standard deviation of the measurement noise, >= 0, in the units of y. At 0, only
-            images that fit exactly remain.
+            images that fit up to the rounding of float32 remain.
 
     Returns:
-        (B, N) float64 natural logs; at noise 0 they are 0 where A x_i = y, else -inf.
+        (B, N) float64 natural logs; at noise 0 they are 0 where A x_i = y up to rounding, or -inf.
 
     Raises:
         ArgumentError: the operator fails, or its output is not finite or not of y's shape; noise is
@@ -48,7 +50,8 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
         outputs = outputs.reshape(len(rows), -1)
         squares = torch.stack([(outputs - y_b).square().sum(dim=1) for y_b in measured])
         if noise == 0:
-            logs[:, rows] = torch.where(squares == 0, 0.0, -torch.inf).double()
+            fits = squares <= (ROUNDING * measured.norm(dim=1, keepdim=True)) ** 2
+            logs[:, rows] = torch.where(fits, 0.0, -torch.inf).double()
         else:
             size = measured.shape[1] * (math.log(noise) + 0.5 * math.log(2 * math.pi))
             logs[:, rows] = -squares / noise / (2 * noise) - size  # noise^2 may be below 1e-308
@@ -88,11 +91,11 @@ def applied(operator: Operator, images: torch.Tensor, shape: tuple[int, ...]) ->
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ArgumentError(f"operator: fails on {tuple(images.shape)}: {message}") from error
     if not isinstance(output, torch.Tensor) or tuple(output.shape) != (len(images), *shape):
-        got = getattr(output, "shape", type(output).__name__)
-        got = tuple(got) if isinstance(got, torch.Size) else got
+        kind = type(output)
+        got = tuple(output.shape) if kind is torch.Tensor else f"{kind.__module__}.{kind.__name__}"
         raise ArgumentError(
             f"operator: got output {got} for images {tuple(images.shape)}, expected "
-            f"{(len(images), *shape)}, the shape of y"
+            f"a tensor {(len(images), *shape)}, the shape of y"
         )
     if not torch.isfinite(output).all():
         raise ArgumentError("operator: got NaN or infinity in its output, expected finite values")

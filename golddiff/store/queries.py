@@ -53,7 +53,7 @@ def _check_plain(name: str, value: object) -> None:
     if not plain:
         raise ArgumentError(
             f"{name}: got a tensor of torch.func.jvp, vmap or forward-mode derivatives, expected a "
-            "plain batch; derivatives are taken backward, as torch.func.vjp does"
+            "plain batch; only a call has derivatives, taken backward as torch.func.vjp does"
         )
 
 
