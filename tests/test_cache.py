@@ -39,6 +39,24 @@ def test_cached_stores_are_listed_deleted_and_rebuilt(folder, tmp_path, capsys):
     assert golddiff.load(images).n == 5
 
 
+def test_no_name_is_no_source(tmp_path, monkeypatch):
+    """Regression: after ``load(".")`` the empty name meant the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Image.new("L", (4, 4)).save(tmp_path / "a.png")
+    golddiff.load(".")
+    with pytest.raises(golddiff.GoldDiffError, match="source is ''"):
+        golddiff.load("")
+
+
+def test_files_that_vanish_while_the_cache_is_listed_are_left_out(monkeypatch):
+    """Regression: another process that saved a run made ``golddiff cache`` fail."""
+    store = golddiff.load(torch.zeros(5, 1, 8, 8))
+    (before,) = entries()
+    walked = [(str(store.path), [], ["gone.tmp", *(f.name for f in store.path.iterdir())])]
+    monkeypatch.setattr("os.walk", lambda path: walked)
+    assert entries() == [before]
+
+
 def test_a_store_is_opened_itself_and_copied_only_for_an_option(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     golddiff.ImageStore.build(torch.zeros(5, 1, 8, 8), "x.store")

@@ -358,6 +358,22 @@ def test_a_pipeline_runs_on_latents(vae, smooth_images, tmp_path):
     assert decode(vae, latents).shape == (2, 3, 16, 16)
 
 
+def test_latents_that_overflow_are_refused(vae, smooth_images, tmp_path, monkeypatch):
+    """Regression: a store of NaN was built; many VAEs overflow in float16."""
+    encode = "golddiff.store.latents.encode"
+    monkeypatch.setattr(encode, lambda vae, x: torch.full((len(x), 2, 8, 8), torch.nan))
+    with pytest.raises(golddiff.ArgumentError, match="vae: its latents hold NaN or infinity"):
+        index_latents(smooth_images(4, (3, 16, 16)), tmp_path / "latents", vae)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("shape", [(4, 2, 2), (0, 4, 2, 2)])
+def test_decode_takes_a_batch(vae, shape):
+    """Regression: one latent gave a wrong picture."""
+    with pytest.raises(golddiff.ArgumentError, match="latents: got shape"):
+        decode(vae, torch.zeros(shape))
+
+
 def test_index_latents_takes_stores_and_lists_of_floats(vae, smooth_images, tmp_path):
     images = smooth_images(3, (3, 16, 16))
     store = ImageStore.build(images, tmp_path / "store")

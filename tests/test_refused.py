@@ -44,6 +44,8 @@ def test_the_error_for_an_unknown_method_lists_all_methods(fails):
         ([*GOLDEN, "--m-min", "5"], "variant 'text'"),
         (["--labels", "10"], "a class with no images"),
         (["--labels", "one"], "expected a class index"),
+        (["--labels", "--3"], "expected a class index"),
+        (["--method", "kamb", "--patch-size", "+-5"], "expected one of the presets"),
         (["--data", "moons", "--labels", ""], "--labels: got '', which is empty"),
         (["--data", "patches", "--limit", "20", "--labels", "1"], "the store has no labels"),
         (["--out", ""], "--out: got '', which is empty"),

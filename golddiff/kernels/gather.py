@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from golddiff.kernels.lanes import BLOCK, LANES
 from golddiff.system.numbers import I64
 
-ABSENT = np.float32(-1e37)  # log weight of an empty slot in the last block
+EMPTY_SLOT = np.float32(-1e37)  # log weight of an empty slot in the last block
 # exp(-40) = 4e-18: images this many nats below the best are lost in float32 rounding.
 NEGLIGIBLE = np.float32(40.0)
 
@@ -88,9 +88,9 @@ def gather(flat, rows, first, columns, out):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def gather_weights(log_weights, first, out):  # type: ignore[no-untyped-def]
-    """out[j] = log_weights[first + j] for j < BLOCK; ABSENT past the last row."""
+    """out[j] = log_weights[first + j] for j < BLOCK; EMPTY_SLOT past the last row."""
     for j in range(BLOCK):
-        out[j] = log_weights[first + j] if first + j < len(log_weights) else ABSENT
+        out[j] = log_weights[first + j] if first + j < len(log_weights) else EMPTY_SLOT
 
 
 def runs(wanted: NDArray[np.integer[Any]], d: int) -> I64:

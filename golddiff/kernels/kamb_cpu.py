@@ -40,7 +40,7 @@ Boundary = Literal["zeros", "circular", "none"]
 
 CUTOFF = np.float32(40.0)
 NO_LOGIT = np.float32(-1e36)  # initial best logit of a position
-ABSENT = np.float32(-2e38)  # log weight of a lane without an image
+EMPTY_LANE = np.float32(-2e38)  # log weight of a lane without an image
 
 
 @dataclass(frozen=True)
@@ -180,12 +180,12 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
 def _load_images(  # type: ignore[no-untyped-def]
     y, prior, flat, rows, log_weights, scale, offset, block
 ):
-    """y[d * LANES + lane] = value d of the lane's image; empty lanes get log weight ABSENT."""
+    """y[d * LANES + lane] = value d of the lane's image; empty lanes get log weight EMPTY_LANE."""
     lane_rows = np.empty(LANES, np.int64)
     for lane in range(LANES):
         present = block + lane < len(rows)
         lane_rows[lane] = rows[block + lane] if present else rows[block]
-        prior[lane] = max(log_weights[block + lane], ABSENT) if present else ABSENT
+        prior[lane] = max(log_weights[block + lane], EMPTY_LANE) if present else EMPTY_LANE
     for d in range(flat.shape[1]):
         for lane in range(LANES):
             y[d * LANES + lane] = np.float32(flat[lane_rows[lane], d]) * scale + offset

@@ -90,8 +90,8 @@ class DeviceStore:
             parts = candidates.split(max(1, WORK_BYTES // (4 * targets.shape[1])))
             vectors = (self._vectors(metric, part.rows) for part in parts)
             distances = torch.cat([squared_distances(v, targets[queries]) for v in vectors], dim=1)
-            if candidates.log_weights is not None and metric.nat:
-                bonus = (metric.nat * candidates.log_weights).astype(np.float32)
+            if candidates.log_weights is not None and metric.distance_per_nat:
+                bonus = (metric.distance_per_nat * candidates.log_weights).astype(np.float32)
                 distances = distances - self.sent(bonus)
             positions = lowest(distances, k).cpu().numpy()
             for query, chosen in zip(queries, positions, strict=True):

@@ -39,8 +39,8 @@ class Metric(Protocol):
 
     Attributes:
         side: side of the tiles, each with its own distance; None for one distance per image.
-        nat: extra distance that offsets one nat of log weight in the ranking; without this
-            attribute, images are ranked by distance alone.
+        distance_per_nat: the distance that one nat of log weight makes up for in the ranking;
+            without this attribute, images are ranked by distance alone.
     """
 
     @property
@@ -55,12 +55,12 @@ class Metric(Protocol):
 
 @dataclass(frozen=True)
 class Pixels:
-    """Squared distance of whole images; ``nat`` = 2 sigma^2 ranks them by posterior weight.
+    """Squared distance of whole images; by posterior weight with ``distance_per_nat`` 2 sigma^2.
 
     Like :class:`Pooled`, it compares one vector per image, so any device can compute it.
     """
 
-    nat: float = 0.0
+    distance_per_nat: float = 0.0
     side = None
 
     def of_queries(self, images: Any, x: F32) -> F32:
@@ -96,7 +96,7 @@ class Pooled:
     """Squared distance of average-pooled images."""
 
     shape: tuple[int, ...]  # shape of one pooled image
-    nat: float = 0.0  # as in Pixels, divided by the pixels pooled into one value
+    distance_per_nat: float = 0.0  # as in Pixels, divided by the pixels pooled into one value
     side = None
 
     def of_queries(self, images: Any, x: F32) -> F32:
@@ -144,9 +144,9 @@ class Nearest:
             for i in range(0, len(queries), step):
                 batch = queries[i : i + step]
                 distances = metric.distances(images, x[batch], candidates.rows)
-                nat = getattr(metric, "nat", 0.0)
-                if candidates.log_weights is not None and nat:
-                    distances = distances - nat * candidates.log_weights
+                distance_per_nat = getattr(metric, "distance_per_nat", 0.0)
+                if candidates.log_weights is not None and distance_per_nat:
+                    distances = distances - distance_per_nat * candidates.log_weights
                 for query, of_query in zip(batch, distances, strict=True):
                     tiles = np.atleast_2d(of_query)
                     positions = [lowest(tile, k) for tile in tiles]

@@ -85,7 +85,7 @@ class PaperSchedule:
         n = store.count_of(label)
         m, k = self.budgets(sigma, n)
         candidates: Support | RuleSupport = store.everything(label)
-        shape, nat = quarter_shape(store.shape), 1 / precision(sigma)
+        shape, distance_per_nat = quarter_shape(store.shape), 1 / precision(sigma)
         if k == n:
             return [candidates] * len(x)
         if self.variant == "released":
@@ -94,10 +94,10 @@ class PaperSchedule:
                 seeds = seed, seed_of_sigma(sigma), stream_of(label)
                 candidates = candidates.sampled(RandomSample(m, seeds))
         if candidates.log_weights is None:
-            nat = 0.0
-        pooled = Pooled(shape, nat * math.prod(shape) / store.d)
+            distance_per_nat = 0.0
+        pooled = Pooled(shape, distance_per_nat * math.prod(shape) / store.d)
         screened = store.nearest(x, self.screened(sigma, n), pooled, candidates)
-        return store.nearest(x, k, Pixels(nat), screened)
+        return store.nearest(x, k, Pixels(distance_per_nat), screened)
 
     def screened(self, sigma: float, n: int) -> int:
         """Number of images kept by the proxy: m, or k_max for the released variant.

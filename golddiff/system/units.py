@@ -31,6 +31,6 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def _short(value: float) -> str:
-    if value >= 10:
+    if value >= 9.95:
         return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+    return f"{value:.1f}" if value >= 0.995 else f"{value:.2f}"

@@ -148,6 +148,24 @@ def test_a_measurement_without_noise_keeps_exact_fits(store, queries):
         golddiff.log_likelihood(store, operator, y + 1e-3, 0)
 
 
+def test_an_exact_measurement_may_be_computed_in_another_batch(store):
+    """Regression: a matrix product of one image rounds otherwise than that of 64."""
+    matrix = torch.randn(store.d, 20, generator=torch.Generator().manual_seed(0))
+    module = torch.nn.Linear(store.d, 20)
+    with torch.no_grad():
+        module.weight.copy_(matrix.T)
+        y = module(store.images([4]).flatten(1))
+    logs = golddiff.log_likelihood(store, lambda images: module(images.flatten(1)), y, 0)
+    assert logs[0].isfinite().nonzero().tolist() == [[4]]
+    assert not logs.requires_grad  # a graph of all images would take gigabytes
+
+
+def test_the_square_of_a_tiny_noise_may_underflow(store):
+    """Regression: the weights were NaN."""
+    logs = golddiff.log_likelihood(store, lambda images: images, store.images([4]), 1e-170)
+    assert logs[0].isfinite().nonzero().tolist() == [[4]]
+
+
 @pytest.mark.parametrize("variant", ["text", "released"])
 @pytest.mark.parametrize("sigma", [0.3, 40.0])
 def test_golden_subsets_rank_by_distance_and_log_weight(make_store, smooth_images, variant, sigma):

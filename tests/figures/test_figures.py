@@ -152,5 +152,8 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
 def test_times_and_sizes_are_formatted_with_units():
     durations = [duration(s) for s in (3.1e-7, 0.00031, 0.012, 4.2, 200)]
     assert durations == ["0.31 µs", "310 µs", "12 ms", "4.2 s", "3 min 20 s"]
+    rounded = [duration(s) for s in (0.9996, 119.7, 3599.7)]
+    assert rounded == ["1.0 s", "2 min 0 s", "60 min 0 s"]
+    assert byte_size(999_960) == "1.0 MB"
     sizes = [byte_size(b) for b in (5, 999, 1000, 12345, 1234567890)]
     assert sizes == ["5 bytes", "999 bytes", "1.0 kB", "12 kB", "1.2 GB"]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.gather import ABSENT, BLOCK, gather, gather_weights, positions_in, runs
+from golddiff.kernels.gather import BLOCK, EMPTY_SLOT, gather, gather_weights, positions_in, runs
 from golddiff.kernels.lanes import LANES
 
 
@@ -35,4 +35,4 @@ def test_a_block_is_the_transpose_of_its_rows_and_missing_rows_are_absent(dtype,
     weights = generator.normal(size=BLOCK + 7).astype(np.float32)
     gathered = np.empty(BLOCK, np.float32)
     gather_weights(weights, BLOCK, gathered)
-    assert np.array_equal(gathered, np.append(weights[BLOCK:], np.full(BLOCK - 7, ABSENT)))
+    assert np.array_equal(gathered, np.append(weights[BLOCK:], np.full(BLOCK - 7, EMPTY_SLOT)))
