@@ -113,7 +113,7 @@ class TestCommand:
         options = ["--method", "golddiff-pca", "--steps", "3", "--json", str(report)]
         assert run(["prepare", path, *options]) == 0
         out = capsys.readouterr().out
-        assert "golddiff-pca is prepared for 3 noise levels: 4 files made" in out
+        assert "golddiff-pca is prepared for 3 noise levels: 5 files made" in out
         figures = json.loads(report.read_text())
         assert figures["sigmas"] == noise_levels(3, "ddim")
         assert figures["method"] == "golddiff-pca"

@@ -143,10 +143,13 @@ class TestResidentMemory:
             GoldDiff(Optimal(store), PaperSchedule())(x, 3.0)
         assert peak[0] + proxies[0] <= limit
 
-    def test_a_file_below_the_limit_stays_resident(self, large):
+    def test_a_file_below_the_limit_stays_resident_until_released(self, large):
         store = ImageStore.open(large)
         Optimal(store)(store.images([0]), 1.0)
         assert resident(large / "pixels.bin") > 60 * MB
+        store.residency.release()
+        assert resident(large / "pixels.bin") == 0
+        assert torch.equal(store.images([7]), ImageStore.open(large).images([7]))
 
 
 class TestResults:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import weakref
 from collections.abc import Iterator
@@ -60,6 +61,11 @@ class Residency:
         """Whether the files of at most ``size`` bytes fit within the limit together."""
         sizes = (mapped.nbytes for mapped in self._files.values())
         return sum(nbytes for nbytes in sizes if nbytes <= size) <= self.limit
+
+    def release(self) -> None:
+        """Release all resident pages; the data stay in the system's page cache."""
+        for mapped in self._files.values():
+            mapped._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 class _Mapped(np.memmap[Any, np.dtype[Any]]):
