@@ -31,7 +31,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty, novelty
 from golddiff.system.arguments import as_dense_tensor, check_dense, path_of
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import PICTURES, atomic_write, check_writable
+from golddiff.system.files import PICTURES, atomic_write, check_writable, is_folder
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import check_count
 from golddiff.system.pictures import draw_grid, png, save, to_pixels
@@ -149,7 +149,7 @@ class Samples:
             arrays = {key: values.numpy() for key, values in tensors.items() if values is not None}
             with atomic_write(name, target) as temporary:
                 np.savez_compressed(temporary, sigmas=np.array(self.sigmas), **arrays)  # type: ignore[arg-type]
-        elif target.suffix and not target.is_dir():
+        elif not is_folder(target):
             if target.suffix.lower() not in PICTURES:
                 known = ", ".join((*PICTURES, ".npz"))
                 raise ArgumentError(

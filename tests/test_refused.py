@@ -151,7 +151,7 @@ def test_unwritable_output_paths_are_refused_before_sampling(fails, tmp_path, mo
         ),
         (
             ["restore", "odd/0.png", *COLOURS, "--json", "sizes/x"],
-            "--json: sizes/x is in the folder of --data",
+            "--json: sizes/x is in sizes, which is read; give another place",
         ),
         (["restore", "odd/0.png", *COLOURS, "--softness", "inf"], "--softness: got inf"),
         (["demo", "--data", "moons"], "expected images"),

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from golddiff import __version__
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.first_use import create_with_bars
-from golddiff.cli.options import METHOD_NAMES, BatchSize, JsonPath, Labels, SamplerName, Seed, Steps
+from golddiff.cli.options import (
+    METHOD_NAMES,
+    BatchSize,
+    JsonPath,
+    Labels,
+    SamplerName,
+    Seed,
+    Steps,
+    check_apart,
+)
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import counting, describe, say, starting, summary, waiting, write_json
 from golddiff.estimators.registry import METHODS, MethodSettings, check_methods, method_named
@@ -71,6 +80,8 @@ def evaluate(options: _EvaluateOptions) -> None:
     method_settings = {name: options.settings.of(name) for name in methods}
     if options.out is not None:
         check_writable("out", options.out / "evaluation.json")
+    check_apart("out", options.out, options.store)
+    check_apart("json", options.json, options.store)
 
     starting()
     from golddiff.evaluation.compare import compare

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.cluster import join
 from golddiff.cli.command import ADVANCED, argument, command, option
-from golddiff.cli.options import Cluster, JsonPath, ReadingOptions
+from golddiff.cli.options import Cluster, JsonPath, ReadingOptions, check_apart
 from golddiff.cli.terminal import describe, say, starting, summary, waiting, write_json
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import Manifest
@@ -53,6 +53,7 @@ def index(options: _IndexOptions) -> None:
     """
     if options.shards is not None and options.cluster is None:
         raise ArgumentError("shards: applies to --cluster only")
+    check_apart("json", options.json, options.source)
     build = _build_locally if options.cluster is None else _build_on_cluster
     start = time.perf_counter()
     line, skipped, figures = build(options)

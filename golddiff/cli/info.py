@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golddiff.cli.command import argument, command, option
-from golddiff.cli.options import JsonPath
+from golddiff.cli.options import JsonPath, check_apart
 from golddiff.cli.terminal import describe, say, starting, summary, waiting, write_json
 
 CLASSES_SHOWN = 20
@@ -27,6 +27,7 @@ def info(options: _InfoOptions) -> None:
 
       golddiff info photos.store --verify
     """
+    check_apart("json", options.json, options.store)
     starting()
     from golddiff.store.images import ImageStore
 

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.command import argument, command, option
-from golddiff.cli.options import JsonPath, ReadingOptions, Size, TrainingImages, ValueRange
+from golddiff.cli.options import (
+    JsonPath,
+    ReadingOptions,
+    Size,
+    TrainingImages,
+    ValueRange,
+    check_apart,
+)
 from golddiff.cli.terminal import say, starting, waiting, write_json
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
@@ -52,6 +59,9 @@ def novelty(options: _NoveltyOptions) -> None:
     out = options.out
     if out is not None:
         check_writable("out", out, (".html", ".htm"))
+    for source in (options.pictures, options.store):
+        check_apart("out", out, source)
+        check_apart("json", options.json, source)
 
     starting()
     from golddiff.evaluation.report.novelty import write_novelty_report

@@ -16,7 +16,7 @@ from golddiff.estimators.registry import METHODS, method_named
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store, is_path
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import PICTURES, check_writable
+from golddiff.system.files import PICTURES, check_writable, is_folder
 from golddiff.system.numbers import check_count
 
 if TYPE_CHECKING:
@@ -170,16 +170,11 @@ def check_outputs(
     explain: Path | None,
     trajectory: Path | None = None,
 ) -> None:
-    """Raise if an output is unwritable, a duplicate, one of ``inputs`` or in the folder of --data.
-
-    An output in the folder of the training images would be a training image of the next run.
-    """
-    data = images.data and os.path.expanduser(images.data)
-    folder = _real(Path(data)) if data and is_path(data) else None
+    """Raise if an output is unwritable, a duplicate, one of ``inputs`` or in the training set."""
     read = [_real(path) for path in inputs if path is not None]
     numbered = [path.parent for path in read if path.stem.isdigit()]
     outputs = {
-        "out": (out if out.suffix else out / "grid.png", (*PICTURES, ".npz")),
+        "out": (out / "grid.png" if is_folder(out) else out, (*PICTURES, ".npz", "or a folder")),
         "trajectory": (trajectory, PICTURES),
         "explain": (explain, (".html", ".htm")),
         "json": (json, ()),
@@ -193,10 +188,22 @@ def check_outputs(
         other = seen.setdefault(target, name)
         if other != name:
             raise ArgumentError(f"{name}: {path} is also the file of --{other}")
-        if folder in target.parents:
-            raise ArgumentError(f"{name}: {path} is in the folder of --data")
-        if target in read or (name == "out" and not out.suffix and target.parent in numbered):
+        check_apart(name, path, images.data or images.store)
+        if target in read or (name == "out" and is_folder(out) and target.parent in numbered):
             raise ArgumentError(f"{name}: {path} would overwrite an input picture")
+
+
+def check_apart(name: str, path: Path | None, source: str | Path | None) -> None:
+    """Raise if an output is the file or lies in the folder that images are read from.
+
+    It would replace an image or the whole set, or be an image of the next run.
+    """
+    if path is None or source is None or not is_path(str(source)):
+        return
+    target, read = _real(path), _real(Path(source).expanduser())
+    if target == read or read in target.parents:
+        where = "is" if target == read else "is in"
+        raise ArgumentError(f"{name}: {path} {where} {source}, which is read; give another place")
 
 
 def _real(path: Path) -> Path:

@@ -16,7 +16,7 @@ from golddiff.cli.sample import SampleJob, SampleRun, golden_subsets
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, write_json
 from golddiff.estimators.registry import METHODS, check_method, memory_needed
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import PICTURES
+from golddiff.system.files import PICTURES, is_folder
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +57,7 @@ def sample(options: SampleJob) -> None:
     store = _open(job)
     if job.explain is not None and len(store.shape) != 3:
         raise ArgumentError("explain: got a training set of points, expected images")
-    if len(store.shape) == 1 and not job.out.suffix:
+    if len(store.shape) == 1 and is_folder(job.out):
         raise ArgumentError(f"out: got the folder {job.out}, expected a file, for points")
     check_room(job.n, store.shape, 0 if job.trajectory is None else job.steps)
     labels = parse_labels(job.labels, store, job.n)

@@ -18,8 +18,8 @@ FLOAT64_COUNTED = 1024  # most values per image for averaged masks in float64; t
 HELD_BYTES = 1 << 32
 ROWS = 128
 # Units of 16 outputs or more use the masks of every fifth output; above 32 x 32 RGB, where masks
-# take seconds a noise level, those of every thirteenth.
-MANY, EVERY, LARGE, EVERY_OF_LARGE = 16, 5, 3 * 32**2, 13
+# take seconds a noise level, four masks.
+MANY, EVERY, LARGE, FEW = 16, 5, 3 * 32**2, 4
 
 # Version of the mask code: masks that an earlier version saved with a store are recomputed.
 VERSION = 2
@@ -60,12 +60,12 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
 def outputs_of(unit: I64) -> I64:
     """The m outputs whose masks represent each unit, (m, U); -1 where a unit has fewer.
 
-    ``unit`` (D,) is the unit of each output. All outputs count, or every fifth (every thirteenth
-    of ``LARGE`` images) if units have ``MANY`` or more: both are coprime to the units' sides, so
-    the selected values are spread over all pixels and channels of a unit.
+    ``unit`` (D,) is the unit of each output. All outputs count, or every fifth if units have
+    ``MANY`` or more, or ``FEW`` of each unit of ``LARGE`` images. They are spread over a unit's
+    pixels and channels.
     """
     sizes = np.bincount(unit)
-    every = 1 if sizes.max() < MANY else EVERY if len(unit) <= LARGE else EVERY_OF_LARGE
+    every = 1 if sizes.max() < MANY else EVERY if len(unit) <= LARGE else sizes.max() // FEW + 1
     places = np.arange(0, sizes.max(), every)[:, None]
     order = np.append(np.argsort(unit, kind="stable"), -1)
     chosen: I64 = order[np.where(places < sizes, np.cumsum(sizes) - sizes + places, -1)]

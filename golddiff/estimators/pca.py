@@ -139,10 +139,11 @@ class PCA(Estimator):
         share: which output values share one softmax: "pixel" (the colours of a pixel), "2x2" or
             "4x4" (all values in a square of pixels). The shared logit is the mean of the values'
             own logits; for 16 values or more, the mean over every fifth, or above 32 x 32 RGB
-            over every thirteenth.
-            "seamless": one softmax per pixel, with logits interpolated between those of "4x4";
-            outputs also fit the differences of neighbouring pixels, see
-            :mod:`golddiff.estimators.seamless`. Only for images (C, H, W).
+            over four.
+            "seamless": one softmax per pixel, with logits interpolated between those of "4x4", or
+            beyond 64 x 64 of larger squares, about 16 to a side; outputs also fit the differences
+            of neighbouring pixels, see :mod:`golddiff.estimators.seamless`. Only for images
+            (C, H, W).
             None: each value has its own softmax.
 
     Raises:

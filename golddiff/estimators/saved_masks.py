@@ -28,7 +28,7 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.system.numbers import I64
 
 FOLDER = "masks"
-FORMAT, UNITS_FORMAT = "golddiff-masks-3", "golddiff-units-3"
+FORMAT, UNITS_FORMAT = "golddiff-masks-3", "golddiff-units-4"
 
 # Limit in bytes of one store's masks; beyond it the least recently used are deleted. A noise level
 # takes 0.1 to 2 MB on CIFAR-10, so this matters only for images of 64 x 64 and more.

@@ -2,7 +2,7 @@
 
 A unit's logit is the mean of its values' logits, -sum_n S_nu (x_n - x_in)^2 / (2 sigma^2), where
 S_nu is the share of the unit's masks that contain input n: one dense (D, U) product per query.
-Large units use every fifth value's mask only, in large images every thirteenth
+Large units use every fifth value's mask only, in large images four masks each
 (docs/results/restoring.md). With share="seamless" a pixel's logit is interpolated between those of
 the four units around it, which averages masks over a neighbourhood centred on the pixel; pictures
 then show no unit edges.
@@ -31,6 +31,7 @@ from golddiff.system.numbers import F32, F64, I64
 
 # Side of a unit in pixels, by the value of ``share``.
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "seamless": 4}
+SEAMLESS_UNITS = 16  # most units along an image's shorter side: 8x8 pixels at 128 x 128
 Summands = Callable[[NDArray[Any]], NDArray[Any]]  # images (k, D) -> values to sum (k, V)
 LOG_ZERO = -1e30  # log of a negligible weight, relative to a part's largest, in float32's range
 MIN_SIDE = 16  # smallest image side in pixels for which units of several pixels are advised
@@ -55,14 +56,14 @@ class UnitMasks:
         cls, factor: Factor, sigma: float, thresholds: F64, shape: tuple[int, ...], share: str
     ) -> Iterator[UnitMasks]:
         """The masks at each of several ascending thresholds, all from one Wiener matrix."""
-        unit = _units(shape, share)
+        unit = units_of(shape, share)
         counts = unit_counts(factor, sigma, thresholds, unit)
         yield from cls._of_counts(counts, unit, shape, share)
 
     @classmethod
     def of_store(cls, store: TrainingSet, sigma: float, threshold: float, share: str) -> UnitMasks:
         """The masks at one threshold; saved with the store."""
-        unit = _units(store.shape, share)
+        unit = units_of(store.shape, share)
         counts = counts_of(store, sigma, threshold, unit)
         return next(cls._of_counts(counts[None], unit, store.shape, share))
 
@@ -71,7 +72,7 @@ class UnitMasks:
         cls, counts: NDArray[np.unsignedinteger], unit: I64, shape: tuple[int, ...], share: str
     ) -> Iterator[UnitMasks]:
         """The masks of each page of the counts (T, D, U) that :func:`unit_counts` returns."""
-        side, (height, width), between = SIDES[share], as_image(shape)[1:], None
+        side, (height, width), between = _side(shape, share), as_image(shape)[1:], None
         if share == "seamless":
             axes = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
             between = (axes[0] * axes[1]).reshape(-1, height * width)
@@ -171,9 +172,15 @@ def is_grey(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[0] == 1
 
 
-def _units(shape: tuple[int, ...], share: str) -> I64:
+def units_of(shape: tuple[int, ...], share: str) -> I64:
     """The unit of each output value, (D,)."""
-    return tile_of_each(as_image(shape), SIDES[share])
+    return tile_of_each(as_image(shape), _side(shape, share))
+
+
+def _side(shape: tuple[int, ...], share: str) -> int:
+    """The side of a unit; "seamless" scales it with images beyond 64 x 64, as their details are."""
+    least = SIDES[share]
+    return max(least, min(shape[1:]) // SEAMLESS_UNITS) if share == "seamless" else least
 
 
 def _between(pixels: int, side: int) -> F32:

@@ -17,7 +17,15 @@ from golddiff.kernels.stored import Stored
 from golddiff.sources.source import Source, SourceInfo
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import BUILT as FACTOR
-from golddiff.store.manifest import FILE_NAMES, FileRecord, Manifest, file_record, identity_of
+from golddiff.store.manifest import (
+    FILE_NAMES,
+    FORMAT,
+    FileRecord,
+    Manifest,
+    file_record,
+    identity_of,
+)
+from golddiff.store.manifest import NAME as MANIFEST
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.statistics import LARGE, covariance_factor
@@ -33,6 +41,7 @@ PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "nor
 BATCH, BATCH_BYTES = 512, 1 << 25  # largest batch, in images and in bytes
 # Copies of a batch in memory at once: read ahead, sliced into batches, and converted to float32.
 COPIES = 16
+WRITTEN = (".bin", ".safetensors", ".json")  # endings of the files in a store
 
 
 def build(
@@ -134,8 +143,19 @@ def check_free(path: Path, overwrite: bool) -> None:
     """Raise ArgumentError if something is at ``path`` that a new store must not replace."""
     if path.exists() and not overwrite:
         raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
-    if path.exists() and not (path / "manifest.json").is_file():
+    if not path.exists():
+        return
+    manifest = path / MANIFEST
+    is_ours = manifest.is_file() and FORMAT.encode() in manifest.read_bytes()[:99]
+    if not (is_ours or (manifest.is_file() and (path / PIXELS).is_file())):
         raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
+    for file in path.rglob("*"):
+        is_known = file.suffix in WRITTEN or file.name == FILE_NAMES or file.name.startswith(".")
+        if not is_known and not file.is_dir():
+            raise ArgumentError(
+                f"path: {path} holds {file.relative_to(path)}, which is no file of a store, so it "
+                "is not overwritten; move the file"
+            )
 
 
 def _image_bytes(info: SourceInfo) -> int:

@@ -44,6 +44,12 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
 }
 
 
+def is_folder(path: Path) -> bool:
+    """Whether an output is a folder of pictures, by its name (run, v0.5) or because it is one."""
+    ending = path.suffix.lower()
+    return not ending or ending[1:].isdigit() or (path.is_dir() and ending not in PICTURES)
+
+
 def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
     """Raise if a file cannot be written at ``path``, the value of the argument ``name``.
 

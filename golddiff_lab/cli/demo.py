@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import Progress
 
 from golddiff.cli.command import command, option
-from golddiff.cli.options import Limit, Seed, Size
+from golddiff.cli.options import Limit, Seed, Size, check_apart
 from golddiff.cli.terminal import progress_bar, say, starting, waiting
 from golddiff.estimators.registry import (
     DEFAULT_METHOD,
@@ -69,6 +69,7 @@ def demo(options: DemoOptions) -> None:
     paths = [out / f"{name}.png" for name in ("dial", "methods")]
     for path in paths:
         check_writable("out", path)
+        check_apart("out", path, data)
 
     starting()
     from golddiff.estimators.dial import dial_with_bar

@@ -7,7 +7,7 @@ import torch
 import golddiff
 from golddiff.estimators.masks import locality_mask, outputs_of, unit_counts
 from golddiff.estimators.seamless import LAMBDA
-from golddiff.estimators.shared import UnitMasks
+from golddiff.estimators.shared import UnitMasks, units_of
 from golddiff.system.errors import ArgumentError
 
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4}
@@ -144,10 +144,12 @@ def test_large_units_average_the_masks_of_every_fifth_value(make_store, smooth_i
             assert np.allclose(counts / 10, mask_shares(store, 0.7, threshold, unit))
 
 
-@pytest.mark.parametrize(("side", "masks"), [(32, 10), (36, 4), (62, 4), (64, 4)])
-def test_units_of_pictures_above_32_pixels_use_every_thirteenth_mask(side, masks):
-    units = -(-side // 4)
-    unit = np.tile(np.arange(side)[:, None] // 4 * units + np.arange(side) // 4, (3, 1, 1)).ravel()
+@pytest.mark.parametrize(
+    ("side", "masks", "width"), [(32, 10, 4), (36, 4, 4), (62, 4, 4), (64, 4, 4), (128, 4, 8)]
+)
+def test_units_of_pictures_above_32_pixels_use_four_masks(side, masks, width):
+    units = -(-side // width)
+    unit = units_of((3, side, side), "seamless")
     outputs = outputs_of(unit)
     assert outputs.shape == (masks, units**2)
     assert ((outputs < 0) | (unit[outputs] == np.arange(units**2))).all()
