@@ -18,7 +18,7 @@ import torch
 
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA
-from golddiff.estimators.shared import UnitMasks, advised_share, is_grey
+from golddiff.estimators.shared import UnitMasks, advised_share, has_black_background, is_grey
 from golddiff.metrics import sharpness
 from golddiff.noise import Labels, Sigma
 from golddiff.samplers import initial_noise, noise_levels, steps
@@ -86,7 +86,14 @@ def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff
         k_max = max(1 / 10, min(1.0, high / store.n))
     m_min, m_max = min(1 / 10, M_MIN / store.n), min(1 / 4, M_MAX / store.n)
     schedule = PaperSchedule(k_min, k_max, m_min, m_max)
-    return GoldDiff(PCA(store, threshold, share=advised_share(store.shape)), schedule, seed)
+    return GoldDiff(PCA(store, threshold, share=_share(store)), schedule, seed)
+
+
+def _share(store: ImageStore) -> str:
+    """The ``share`` of PCA: fitted differences leave a faint haze on grey images' black ground."""
+    if is_grey(store.shape) and has_black_background(store):
+        return "pixel"
+    return advised_share(store.shape)
 
 
 @dataclass(frozen=True)
@@ -196,7 +203,7 @@ class _EveryThreshold:
         """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`, of a whole batch."""
         level, shape, outputs = float(sigma), self.store.shape, []
         every_masks = UnitMasks.of_thresholds(
-            self.store.factors.averaged(), level, np.array(THRESHOLDS), shape, advised_share(shape)
+            self.store.factors.averaged(), level, np.array(THRESHOLDS), shape, _share(self.store)
         )
         chunks = x.chunk(len(THRESHOLDS))
         for threshold, masks, chunk in zip(THRESHOLDS, every_masks, chunks, strict=True):

@@ -39,6 +39,7 @@ from golddiff.estimators.mixture import Components, GaussianMixture
 from golddiff.estimators.patch_mixture import Patches, PatchMixture
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.pspc import PSPCSquare
+from golddiff.estimators.shared import has_black_background
 from golddiff.store.images import ImageStore, StoreOrPath
 from golddiff.support import AnySupport, Prior
 from golddiff.supports.paper import PaperSchedule
@@ -54,10 +55,9 @@ WIDE = 0.005  # mask threshold that replaces squares for points and tiny images
 GOLDEN_BELOW = 6.0
 K_MIN, K_MAX = 400, 800  # images in a golden subset
 MIN_SIDE = 4  # smallest image side in pixels for which squares and patches are parts
-# If more than BLACK_SHARE of the training values are black, the images have a black background:
-# outputs within HAZE of black become black and those within twice HAZE darker, which removes the
-# grey haze of the Gaussians. Photographs have a smaller share.
-BLACK_SHARE, HAZE = 0.25, 0.08
+# If the images have a black background, outputs within HAZE of black become black and those within
+# twice HAZE darker, which removes the grey haze of the Gaussians.
+HAZE = 0.08
 # Mirrored images count as likely if a mixture fitted to half of the images denoises the other half
 # with an error at most this much larger when mirrored. At sigma 2 the ratio is 1.004 for CIFAR-10
 # and ImageNet, 1.005 for faces, 1.03 for digits on photographs, 1.24 for garments, 1.33 for digits.
@@ -162,9 +162,7 @@ class NetworkLike(Denoiser):
 
     @cached_property
     def _has_black_background(self) -> bool:
-        """Whether the training images have a black background."""
-        rows = np.arange(0, self.store.n, max(1, self.store.n // 1000))
-        return self.store.is_pixels and float((self.store.values(rows) == -1).mean()) > BLACK_SHARE
+        return has_black_background(self.store)
 
     def parts(self, sigma: float) -> list[Denoiser]:
         """The parts that are used at a noise level."""
