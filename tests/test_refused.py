@@ -154,6 +154,15 @@ def test_unwritable_output_paths_are_refused_before_sampling(fails, tmp_path, mo
             "--json: sizes/x is in sizes, which is read; give another place",
         ),
         (["restore", "odd/0.png", *COLOURS, "--softness", "inf"], "--softness: got inf"),
+        (["novelty", "odd/0.png", "sizes", "--json", "odd/0.png"], "is odd/0.png, which is read"),
+        (["novelty", "odd/0.png", "sizes", "--out", "sizes/x.html"], "is in sizes, which is read"),
+        (["index", "sizes", "out", "--json", "sizes/0.png"], "is in sizes, which is read"),
+        (["index", "sizes", "site", "--overwrite"], "site is not a golddiff store"),
+        (["index", "sizes", "digits.store", "--overwrite"], "holds mine.png, which is no file of"),
+        (["info", "digits.store", "--json", "digits.store/manifest.json"], "is in digits.store"),
+        (["demo", "--data", "sizes", "--out", "sizes"], "is in sizes, which is read"),
+        (["sample", "--data", "odd/0.png", "--json", "odd/0.png"], "is odd/0.png, which is read"),
+        (["sample", "--size", "64x64"], "got '64x64'"),
         (["demo", "--data", "moons"], "expected images"),
         (["demo", "--size", "8"], "applies to --data only"),
         (["demo", "--novelty", "3"], "--novelty: got 3.0"),
@@ -165,6 +174,9 @@ def test_invalid_input_of_other_commands_is_named_in_one_line(fails, tmp_path, a
     (tmp_path / "file").write_text("")
     (tmp_path / "digits.store").mkdir()
     (tmp_path / "digits.store" / "manifest.json").write_text('{"format": "golddiff-store"}')
+    (tmp_path / "digits.store" / "mine.png").write_text("")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "manifest.json").write_text("{}")
     for name, sides in (("odd", (5, 5)), ("sizes", (5, 6))):
         (tmp_path / name).mkdir()
         for i, side in enumerate(sides):

@@ -152,6 +152,9 @@ def _in_options(message: str, commands: typer.Typer, arguments: Sequence[str]) -
 def _usage(error: Any, words: Sequence[str]) -> str:
     """The text of a usage error; an extra argument is suggested as the value of --data."""
     message: str = error.format_message()
+    options = getattr(getattr(error, "param", None), "opts", [])
+    given = [value for option, value in pairwise(words) if option in options]
+    message += "".join(f"; got {value!r}" for value in given[-1:] if value not in message)
     params = getattr(getattr(error, "cmd", None), "params", [])
     data = next((param for param in params if "--data" in param.opts), None)
     if data is None or {"--data", "--store"} & {*words} or "unexpected extra" not in message:

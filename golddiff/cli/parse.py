@@ -58,7 +58,7 @@ def parse_patch_size(name: str, text: str) -> PatchSizes:
 def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | None:
     """The classes of ``n`` images from comma-separated class indices or names, used in turn.
 
-    None if ``text`` is None. A class name that is a number is read as an index.
+    None if ``text`` is None. A number is a class name if there is one, else an index.
     """
     if text is None:
         return None
@@ -69,12 +69,13 @@ def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | Non
 
 
 def _class_index(word: str, store: ImageStore) -> int:
+    names = store.class_names or []
+    if word in names:
+        return names.index(word)
     if re.fullmatch("-?[0-9]+", word):
         return int(word)
-    names = store.class_names or []
-    if word not in names:
-        known = f" or a name ({', '.join(names[:8])}, ...)" if names else ""
-        raise ArgumentError(
-            f"labels: got {word!r}, expected a class index{known}, or a comma-separated list"
-        )
-    return names.index(word)
+    more = ", ..." if len(names) > 8 else ""
+    known = f" or a name ({', '.join(names[:8])}{more})" if names else ""
+    raise ArgumentError(
+        f"labels: got {word!r}, expected a class index{known}, or a comma-separated list"
+    )

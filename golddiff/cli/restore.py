@@ -180,7 +180,7 @@ def _report(job: _RestoreOptions, samples: Samples, n_training: int) -> dict[str
     most = float(spread.max())
     if job.n > 1:
         say(
-            f"the restorations are alike: too few of {n_training:,} images fit what is known"
+            f"the restorations are alike: few of {n_training:,} images fit, or little is missing"
             if most < MIN_SPREAD
             else f"the restorations differ by up to {most:.2f} (white to black is 2)"
         )

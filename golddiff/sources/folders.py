@@ -63,6 +63,11 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
             )
         note = f" ({links_outside} symbolic links that lead out of it were not followed)"
         raise SourceError(f"{description} holds no images{note if links_outside else ''}")
+    if links_outside:
+        log.warning(
+            "%s: %s symbolic links that lead out of it are left out; copy the files, or give the "
+            "folder they lead to", description, f"{links_outside:,}",
+        )  # fmt: skip
     options.refuse_columns("folders of images")
     names, labels, class_names = _names_and_labels(images, table, options, description)
     items = partial(_file_items, folder, names)

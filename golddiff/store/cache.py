@@ -90,7 +90,7 @@ def cached_store(
         if left_out and not options.skip_bad:
             raise StoreError(f"{path}: images were left out")  # reading again names the first one
         note = f" ({left_out:,} unreadable images were left out)" if left_out else ""
-        say(f"using the store of {_shown(source)} in {path}{note}")
+        say(f"using the store of {_shown(source)}, {store.n:,} images{note}, in {path}")
         return store
     except StoreError:
         # A store that exists but does not open is damaged, and is replaced.
@@ -98,7 +98,7 @@ def cached_store(
     opened = open_source(source, **vars(options))
     if needed is not None:
         check_images(opened.total, opened.info.shape, needed, "the covariance and masks of")
-    say(f"building a store of {_shown(source)} in {path}")
+    say(f"building a store of {_shown(source)}, {opened.total:,} images, in {path}")
     try:
         build(opened, path, overwrite=damaged, progress=progress)
     except BusyError:

@@ -157,6 +157,15 @@ def test_units_of_pictures_above_32_pixels_use_four_masks(side, masks, width):
     assert np.unique(outputs[outputs >= 0] // side**2).tolist() == [0, 1, 2]
 
 
+def test_grey_photographs_are_seamless_and_black_backgrounds_are_not(make_store, smooth_images):
+    """Regression: photographs in black and white were covered with speckle."""
+    images = smooth_images(40, (1, 16, 16))
+    assert golddiff.recommended(make_store(images)).base.share == "seamless"
+    images[..., :8] = 0
+    assert golddiff.recommended(make_store(images)).base.share == "pixel"
+    assert golddiff.recommended(make_store(images.repeat(1, 3, 1, 1))).base.share == "seamless"
+
+
 def test_an_unknown_share_is_refused(store):
     with pytest.raises(
         ArgumentError, match="share: got '3x3', expected 'pixel', '2x2', '4x4', 'seamless'"

@@ -33,6 +33,10 @@ PLOT_NOTE = (
     "is the number of images that matter at one location. Lines are medians over the outputs; "
     "bands show the whole range."
 )
+KNOWN = (
+    " What is known of the picture is put back after the photographs are weighed; sources and "
+    "distances are those of the weighed photographs alone."
+)
 BAND = (np.median, np.min, np.max)
 
 
@@ -83,8 +87,9 @@ def write_report(
         error <= max(TOLERANCE, attribution.rounding)
         for error, attribution in zip(errors, attributions, strict=True)
     )
+    known = "" if not hasattr(denoiser, "measured") else KNOWN
     body = f"""<h2>Outputs</h2>
-<p class="soft">{_note(len(attributions), novelty)}</p>
+<p class="soft">{_note(len(attributions), novelty)}{known}</p>
 {os.linesep.join(cards)}
 <h2>Images weighed at each step</h2>
 <p class="soft">{PLOT_NOTE}</p>
