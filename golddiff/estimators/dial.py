@@ -18,7 +18,7 @@ import torch
 
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA
-from golddiff.estimators.shared import UnitMasks, advised_share, has_black_background, is_grey
+from golddiff.estimators.shared import UnitMasks, advised_share, are_strokes, is_grey
 from golddiff.metrics import sharpness
 from golddiff.noise import Labels, Sigma
 from golddiff.samplers import initial_noise, noise_levels, steps
@@ -91,9 +91,7 @@ def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff
 
 def _share(store: ImageStore) -> str:
     """The ``share`` of PCA: fitted differences leave a faint haze on grey images' black ground."""
-    if is_grey(store.shape) and has_black_background(store):
-        return "pixel"
-    return advised_share(store.shape)
+    return "pixel" if are_strokes(store) else advised_share(store.shape)
 
 
 @dataclass(frozen=True)

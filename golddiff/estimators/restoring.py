@@ -15,7 +15,7 @@ from golddiff.attribution import Attribution
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.measurement import EXACT, Measurement
 from golddiff.estimators.pca import PCA, Masks
-from golddiff.estimators.shared import UnitMasks, advised_share, is_grey
+from golddiff.estimators.shared import UnitMasks, advised_share, are_strokes
 from golddiff.kernels.contributions import Contribution, outputs_at, values_at
 from golddiff.kernels.pca_logits import masked_logits
 from golddiff.kernels.stored import Stored
@@ -29,9 +29,9 @@ from golddiff.system.numbers import F32, F64
 CLIP_ROUNDS = 8  # at most, of clipping an estimate to [-1, 1] and projecting it again
 CLIP_ITERATIONS = 8  # LSQR iterations of each round; only the first projection needs more, for blur
 UNIT_SIGMA = math.sqrt(0.5)  # the noise level whose precision is 1
-# Mask thresholds for colour and for grey pictures (docs/results/restoring.md).
-COLOUR, GREY = 0.07, 0.01
-COLOUR_SMALL, SMALL_STORE = 0.2, 1000  # threshold for colour stores of fewer than 1,000 images
+# Mask thresholds for photographs, for fewer than 1,000 of them, and for digits and the like
+# (docs/results/restoring.md).
+PHOTOGRAPHS, SMALL_STORE, FEW_PHOTOGRAPHS, STROKES = 0.07, 1000, 0.2, 0.01
 
 
 def for_restoring(store: ImageStore) -> PCA:
@@ -39,8 +39,8 @@ def for_restoring(store: ImageStore) -> PCA:
 
     No calibration is run. :func:`golddiff.restore` uses it for a store, over golden subsets.
     """
-    colour = COLOUR_SMALL if store.n < SMALL_STORE else COLOUR
-    threshold = GREY if is_grey(store.shape) else colour
+    photographs = FEW_PHOTOGRAPHS if store.n < SMALL_STORE else PHOTOGRAPHS
+    threshold = STROKES if are_strokes(store) else photographs
     return PCA(store, threshold, share=advised_share(store.shape))
 
 

@@ -173,6 +173,11 @@ def has_black_background(store: TrainingSet) -> bool:
     return store.is_pixels and float((store.values(rows) == -1).mean()) > BLACK_SHARE
 
 
+def are_strokes(store: TrainingSet) -> bool:
+    """Whether the images are grey on a black background, such as digits and garments."""
+    return is_grey(store.shape) and has_black_background(store)
+
+
 def is_grey(shape: tuple[int, ...]) -> bool:
     """Whether images of this shape have a single channel."""
     return len(shape) == 3 and shape[0] == 1

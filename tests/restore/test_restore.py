@@ -356,8 +356,8 @@ def test_a_hole_outside_the_central_square_is_refused_and_the_square_named(box, 
 
 def test_for_restoring_chooses_a_threshold_without_measuring(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
-    assert for_restoring(store).mask_threshold == restoring.COLOUR_SMALL
+    assert for_restoring(store).mask_threshold == restoring.FEW_PHOTOGRAPHS
     many = make_store(np.zeros((restoring.SMALL_STORE, 3, 2, 2), np.uint8))
-    assert for_restoring(many).mask_threshold == restoring.COLOUR
+    assert for_restoring(many).mask_threshold == restoring.PHOTOGRAPHS
     grey = make_store(np.zeros((3, 1, 16, 16), np.uint8))
-    assert for_restoring(grey).mask_threshold == restoring.GREY
+    assert for_restoring(grey).mask_threshold == restoring.STROKES
