@@ -31,7 +31,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty, novelty
 from golddiff.system.arguments import as_dense_tensor, check_dense, path_of
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import PICTURES, atomic_write, check_writable, is_folder
+from golddiff.system.files import atomic_write, check_pictures, check_writable, is_folder
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import check_count
 from golddiff.system.pictures import draw_grid, png, save, to_pixels
@@ -144,17 +144,13 @@ class Samples:
             ArgumentError: points as a picture; an unknown suffix; ``path`` cannot be written.
         """
         target = path_of(name, path)
+        check_pictures(name, target)
         if target.suffix.lower() == ".npz":
             tensors = {"images": self.images, "x_init": self.x_init, "trajectory": self.trajectory}
             arrays = {key: values.numpy() for key, values in tensors.items() if values is not None}
             with atomic_write(name, target) as temporary:
                 np.savez_compressed(temporary, sigmas=np.array(self.sigmas), **arrays)  # type: ignore[arg-type]
         elif not is_folder(target):
-            if target.suffix.lower() not in PICTURES:
-                known = ", ".join((*PICTURES, ".npz"))
-                raise ArgumentError(
-                    f"{name}: got {path}, expected a name ending in {known}, or a folder"
-                )
             check_writable(name, target)
             save(name, self.grid(), target, self.about)
         else:

@@ -16,7 +16,7 @@ from golddiff.estimators.registry import METHODS, method_named
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store, is_path
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import PICTURES, check_writable, is_folder
+from golddiff.system.files import PICTURES, check_pictures, check_writable, is_folder
 from golddiff.system.numbers import check_count
 
 if TYPE_CHECKING:
@@ -171,10 +171,11 @@ def check_outputs(
     trajectory: Path | None = None,
 ) -> None:
     """Raise if an output is unwritable, a duplicate, one of ``inputs`` or in the training set."""
+    check_pictures("out", out)
     read = [_real(path) for path in inputs if path is not None]
     numbered = [path.parent for path in read if path.stem.isdigit()]
     outputs = {
-        "out": (out / "grid.png" if is_folder(out) else out, (*PICTURES, ".npz", "or a folder")),
+        "out": (out / "grid.png" if is_folder(out) else out, ()),
         "trajectory": (trajectory, PICTURES),
         "explain": (explain, (".html", ".htm")),
         "json": (json, ()),

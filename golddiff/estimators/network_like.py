@@ -27,7 +27,6 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,6 @@ from golddiff.estimators.mixture import Components, GaussianMixture
 from golddiff.estimators.patch_mixture import Patches, PatchMixture
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.pspc import PSPCSquare
-from golddiff.estimators.shared import has_black_background
 from golddiff.store.images import ImageStore, StoreOrPath
 from golddiff.support import AnySupport, Prior
 from golddiff.supports.paper import PaperSchedule
@@ -148,7 +146,7 @@ class NetworkLike(Denoiser):
             shape = self.store.shape
             other = self._median(mirrored(x, shape), sigma, prior)
             combined = (combined + mirrored(other, shape)) / np.float32(2)
-        if sigma < GOLDEN_BELOW and self._has_black_background:
+        if sigma < GOLDEN_BELOW and self.store.has_black_background:
             above = combined + 1
             combined = np.minimum(above, 2 * (above - HAZE)).clip(0) - 1  # continuous, no step
         return combined
@@ -159,10 +157,6 @@ class NetworkLike(Denoiser):
             means = means.clip(-1, 1)
         median: F32 = np.median(means, axis=0).astype(np.float32)
         return median
-
-    @cached_property
-    def _has_black_background(self) -> bool:
-        return has_black_background(self.store)
 
     def parts(self, sigma: float) -> list[Denoiser]:
         """The parts that are used at a noise level."""

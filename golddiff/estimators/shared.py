@@ -34,7 +34,6 @@ SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "seamless": 4}
 SEAMLESS_UNITS = 16  # most units along an image's shorter side: 8x8 pixels at 128 x 128
 Summands = Callable[[NDArray[Any]], NDArray[Any]]  # images (k, D) -> values to sum (k, V)
 LOG_ZERO = -1e30  # log of a negligible weight, relative to a part's largest, in float32's range
-BLACK_SHARE = 0.25  # photographs have fewer black values, digits and garments more
 MIN_SIDE = 16  # smallest image side in pixels for which units of several pixels are advised
 
 
@@ -167,15 +166,9 @@ def advised_share(shape: tuple[int, ...]) -> str:
     return "seamless" if len(shape) == 3 and min(shape[1:]) >= MIN_SIDE else "pixel"
 
 
-def has_black_background(store: TrainingSet) -> bool:
-    """Whether more than ``BLACK_SHARE`` of the training values are black."""
-    rows = np.arange(0, store.n, max(1, store.n // 1000))
-    return store.is_pixels and float((store.values(rows) == -1).mean()) > BLACK_SHARE
-
-
 def are_strokes(store: TrainingSet) -> bool:
     """Whether the images are grey on a black background, such as digits and garments."""
-    return is_grey(store.shape) and has_black_background(store)
+    return is_grey(store.shape) and store.has_black_background
 
 
 def is_grey(shape: tuple[int, ...]) -> bool:

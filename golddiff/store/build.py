@@ -41,7 +41,8 @@ PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "nor
 BATCH, BATCH_BYTES = 512, 1 << 25  # largest batch, in images and in bytes
 # Copies of a batch in memory at once: read ahead, sliced into batches, and converted to float32.
 COPIES = 16
-WRITTEN = (".bin", ".safetensors", ".json")  # endings of the files in a store
+# The files of a store and of its index.
+ENDINGS, NAMES = (".bin", ".safetensors"), (MANIFEST, FILE_NAMES, "index.json")
 
 
 def build(
@@ -141,16 +142,18 @@ def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:
 
 def check_free(path: Path, overwrite: bool) -> None:
     """Raise ArgumentError if something is at ``path`` that a new store must not replace."""
-    if path.exists() and not overwrite:
-        raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
     if not path.exists():
         return
+    if not overwrite:
+        raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
     manifest = path / MANIFEST
-    is_ours = manifest.is_file() and FORMAT.encode() in manifest.read_bytes()[:99]
-    if not (is_ours or (manifest.is_file() and (path / PIXELS).is_file())):
+    is_ours = manifest.is_file() and (
+        (path / PIXELS).is_file() or FORMAT.encode() in manifest.read_bytes()[:99]
+    )
+    if not is_ours:
         raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
     for file in path.rglob("*"):
-        is_known = file.suffix in WRITTEN or file.name == FILE_NAMES or file.name.startswith(".")
+        is_known = file.suffix in ENDINGS or file.name in NAMES or file.name.startswith(".")
         if not is_known and not file.is_dir():
             raise ArgumentError(
                 f"path: {path} holds {file.relative_to(path)}, which is no file of a store, so it "

@@ -20,7 +20,7 @@ from golddiff.store.nearest import Metric, Vectors
 from golddiff.store.posteriors import as_support
 from golddiff.support import AnySupport, Support, Supports, TiledSupport, grouped, per_query
 from golddiff.system.numbers import F32, I64
-from golddiff.system.residency import resident_rows
+from golddiff.system.residency import parts, resident_rows
 
 RESIDENT_SHARE = 0.6  # share of free memory for the pixels; larger sets are uploaded in parts
 CACHE_SHARE = 0.2  # share of free memory for cached masks and proxies
@@ -127,8 +127,7 @@ class DeviceStore:
     def _uploaded(self, flat: NDArray[Any]) -> torch.Tensor:
         dtype = torch.from_numpy(np.empty(0, flat.dtype)).dtype
         tensor = torch.empty(flat.shape, dtype=dtype, device=self.device)
-        for i in range(0, len(flat), UPLOAD_BATCH):
-            rows = np.arange(i, min(i + UPLOAD_BATCH, len(flat)))
+        for i, rows in parts(np.arange(len(flat)), UPLOAD_BATCH):
             with resident_rows(flat, rows) as (loaded, local_rows):
                 tensor[i : i + len(rows)] = torch.from_numpy(loaded[local_rows])
         return tensor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from golddiff.support import (
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
 
+BLACK_SHARE = 0.25  # photographs have fewer black values, digits and garments more
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
 
@@ -141,6 +143,12 @@ class TrainingSet(ABC):
         """
         rows = _checked_rows(indices, self.n)
         return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
+
+    @cached_property
+    def has_black_background(self) -> bool:
+        """Whether more than ``BLACK_SHARE`` of the values of a thousand images are black."""
+        rows = np.arange(0, self.n, max(1, self.n // 1000))
+        return self.is_pixels and float((self.values(rows) == -1).mean()) > BLACK_SHARE
 
     def rows_of(self, prior: Prior) -> I64:
         """Ascending rows of the images that a prior allows: a class, or all images for None.

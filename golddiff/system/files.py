@@ -50,6 +50,14 @@ def is_folder(path: Path) -> bool:
     return not ending or ending[1:].isdigit() or (path.is_dir() and ending not in PICTURES)
 
 
+def check_pictures(name: str, path: Path) -> None:
+    """Raise unless an output is a picture, an .npz file or a folder of pictures."""
+    known = (*PICTURES, ".npz")
+    if not is_folder(path) and path.suffix.lower() not in known:
+        expected = f"a name ending in {', '.join(known)}, or a folder"
+        raise ArgumentError(f"{name}: got {path}, expected {expected}")
+
+
 def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
     """Raise if a file cannot be written at ``path``, the value of the argument ``name``.
 

@@ -87,7 +87,7 @@ def write_report(
         error <= max(TOLERANCE, attribution.rounding)
         for error, attribution in zip(errors, attributions, strict=True)
     )
-    known = "" if not hasattr(denoiser, "measured") else KNOWN
+    known = KNOWN if hasattr(denoiser, "measured") else ""
     body = f"""<h2>Outputs</h2>
 <p class="soft">{_note(len(attributions), novelty)}{known}</p>
 {os.linesep.join(cards)}

@@ -131,11 +131,11 @@ def open_or_build(store: ImageStore, progress: Progress = no_progress) -> Index:
         return Index.open(store)
     except StoreError as error:
         log.warning("%s: building it now, once", error)
-        try:
-            return Index.build(store, progress)
-        except BusyError:
-            wait_for_builder(store.path / FOLDER)  # another process is building it
-            return open_or_build(store, progress)
+    try:
+        return Index.build(store, progress)
+    except BusyError:
+        wait_for_builder(store.path / FOLDER)  # another process is building it
+        return open_or_build(store, progress)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
