@@ -17,7 +17,7 @@ from golddiff.kernels.terms import Terms
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import ONLY_FOR_GRADIENTS, Exact, ExactPosterior, with_gradient
-from golddiff.store.device import DeviceStore, Weigh, device_store
+from golddiff.store.device import Device, DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.likelihood import log_likelihood
@@ -188,7 +188,7 @@ class Denoiser(ABC):
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """Posterior means (b, D) of queries (b, D) that share sigma and prior."""
 
-    def to(self, device: torch.device) -> Denoiser:
+    def to(self, device: Device) -> Denoiser:
         """The denoiser with its images on a device; itself if the method runs only on the CPU."""
         return self
 
@@ -299,8 +299,8 @@ class Estimator(Denoiser):
         supports = [support for _, support in self.estimator_supports(x, sigma, prior)]
         return self.denoise_over(x, sigma, supports)
 
-    def to(self, device: torch.device) -> Estimator:
-        """A copy whose images are weighed on a device by :meth:`on_device`.
+    def to(self, device: Device) -> Estimator:
+        """A copy whose images are weighed on a device, such as "cuda", by :meth:`on_device`.
 
         Returns self if a subclass overrides :meth:`weigh` but not :meth:`on_device`.
         """

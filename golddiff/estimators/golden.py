@@ -13,6 +13,7 @@ import torch
 
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.noise import Labels, Sigma
+from golddiff.store.device import Device
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, LogWeights, Prior
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
@@ -85,7 +86,7 @@ class GoldDiff(Denoiser):
         self.schedule: Schedule = PaperSchedule() if schedule is None else schedule
         self.seed = check_seed(seed)
 
-    def to(self, device: torch.device) -> GoldDiff:
+    def to(self, device: Device) -> GoldDiff:
         """A copy whose images are on a device; adaptive schedules stay on the CPU."""
         if isinstance(self.schedule, FittedSchedule):
             return self

@@ -19,6 +19,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
 from golddiff.store.posteriors import as_support
 from golddiff.support import AnySupport, Support, Supports, TiledSupport, grouped, per_query
+from golddiff.system.errors import ArgumentError, one_line
 from golddiff.system.numbers import F32, I64
 from golddiff.system.residency import parts, resident_rows
 
@@ -27,6 +28,7 @@ CACHE_SHARE = 0.2  # share of free memory for cached masks and proxies
 WORK_BYTES = 1 << 28  # size limit of one temporary array
 UPLOAD_BATCH = 8192  # images uploaded in one batch
 
+Device = torch.device | str | int
 Weigh = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor], Sums]
 
 
@@ -50,7 +52,7 @@ class DeviceStore:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the store's path and the device; unpickling uploads the images again."""
-        return device_store, (self.store, self.device)
+        return DeviceStore, (self.store, self.device)
 
     def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """Like :meth:`golddiff.ImageStore.posterior`, in float32."""
@@ -137,14 +139,30 @@ class DeviceStore:
         return torch.from_numpy(array).to(self.device)
 
 
-def device_store(store: Any, device: torch.device) -> Any:
-    """The store on a device, shared by its denoisers; a store in shards is returned unchanged."""
+def device_store(store: Any, device: Device) -> Any:
+    """The store on a device, shared by its denoisers; a store in shards is returned unchanged.
+
+    On the CPU that is the store on disk, whose compiled loops are many times as fast as torch.
+
+    Raises:
+        ArgumentError: no such device, or one that holds no numbers (meta).
+    """
+    try:
+        place = torch.empty(0, device=device).device  # with its index: "cuda" is "cuda:0"
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ArgumentError(f"device: got {device!r}; {one_line(error, 200)}") from None
+    if place.type == "meta":
+        raise ArgumentError("device: got 'meta', expected a device that holds numbers")
+    if isinstance(store, DeviceStore) and store.device != place:
+        store = store.store
     if not isinstance(store, ImageStore):
         return store
     copies: dict[torch.device, DeviceStore] = store.__dict__.setdefault("_on_device", {})
-    if device not in copies:
-        copies[device] = DeviceStore(store, device)
-    return copies[device]
+    if place not in copies:
+        if place.type == "cpu":
+            return store
+        copies[place] = DeviceStore(store, place)
+    return copies[place]
 
 
 def free_bytes(device: torch.device) -> float:

@@ -12,6 +12,7 @@ from golddiff import PCA, GaussianMixture, GoldDiff, Kamb, Optimal, PaperSchedul
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.masks import locality_mask
 from golddiff.kernels.block_squares import block_of_each
+from golddiff.store.device import DeviceStore
 from golddiff.support import Support, TiledSupport
 from golddiff.supports.certificate import certify
 from golddiff.supports.index.blocks import MIDDLE
@@ -216,7 +217,9 @@ def relative_error(case: Case, got: torch.Tensor, expected: list[Array]) -> floa
 
 
 def _on_device(case: Case, denoiser: Denoiser) -> torch.Tensor:
-    return denoiser.to(torch.device("cpu"))(case.x, case.sigma)
+    cpu, store = torch.device("cpu"), denoiser.store
+    store.__dict__["_on_device"] = {cpu: DeviceStore(store, cpu)}  # torch code, as on a GPU
+    return denoiser.to(cpu)(case.x, case.sigma)
 
 
 def _reconstructed(case: Case, denoiser: Estimator) -> torch.Tensor:

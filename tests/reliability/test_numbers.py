@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import golddiff
+from golddiff.store.device import DeviceStore
 from reliability.numbers.paths import PATHS
 from reliability.numbers.run import compare
 
@@ -23,4 +24,6 @@ def test_images_with_small_values_stay_distinct_on_a_device(make_store):
     store = make_store(torch.from_numpy(values))
     method = golddiff.GoldDiff(golddiff.Optimal(store), golddiff.PaperSchedule(0.2, 0.5, 0.4, 0.9))
     x = torch.from_numpy(values + 0.03 * rng.standard_normal((8, 6)).astype(np.float32))
-    assert (method.to(torch.device("cpu"))(x, 0.03) - method(x, 0.03)).abs().max() < 1e-6
+    cpu = torch.device("cpu")
+    store.__dict__["_on_device"] = {cpu: DeviceStore(store, cpu)}  # torch code, as on a GPU
+    assert (method.to(cpu)(x, 0.03) - method(x, 0.03)).abs().max() < 1e-6
