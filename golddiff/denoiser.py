@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import TransientCache
 from golddiff.store.queries import added_priors, checked_queries, priors_of
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, Supports, TiledSupport
-from golddiff.system.arguments import as_number, classes_of
+from golddiff.system.arguments import LEAST, check_number, classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
 
@@ -264,9 +265,8 @@ class Estimator(Denoiser):
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
-        if not as_number(memory_limit) > 0:
-            raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
-        self.memory_limit = min(memory_limit, sys.maxsize)  # inf is no limit
+        limit = check_number("memory_limit", memory_limit, "bytes above 0", LEAST, math.inf)
+        self.memory_limit = min(limit, sys.maxsize)  # inf is no limit
         self.images, self.n_values = self.store, self.store.d
         self.seamless: Any = None
         self.tile_sides: tuple[Side, ...] = ()

@@ -7,6 +7,7 @@ driver sends every shard its part of the supports at once, and merges the answer
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from golddiff.store.posteriors import for_one_level, with_images
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Question, TrainingSet
 from golddiff.support import AnySupport, RuleSupport, Supports, TiledSupport, per_query
-from golddiff.system.arguments import as_number, check_not_negative
+from golddiff.system.arguments import LEAST, check_not_negative, check_number
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.numbers import F32, I64, check_count
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
@@ -111,8 +112,7 @@ class ShardedStore(TrainingSet):
             StoreError: the list is damaged, or the shards do not form one store.
             ClusterError: no cluster is reachable; a shard cannot be opened or has another version.
         """
-        if not as_number(patience) > 0:
-            raise ArgumentError(f"patience: got {patience!r}, expected seconds above 0")
+        patience = check_number("patience", patience, "seconds above 0", LEAST, math.inf)
         check_not_negative("num_cpus", num_cpus or 0)
         check_not_negative("num_gpus", num_gpus)
         if threads is not None:

@@ -26,6 +26,7 @@ from golddiff.estimators.measurement import linear
 from golddiff.noise import Labels, Sigma
 from golddiff.store.closed_form import largest_first, main_directions
 from golddiff.store.likelihood import check_measured
+from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64
@@ -226,10 +227,10 @@ class MeasuredGaussians(GaussianDenoiser):
         self, unmeasured: GaussianDenoiser, operator: Any, y: torch.Tensor, noise: float
     ) -> None:
         super().__init__(unmeasured.store)
-        measured = check_measured(y, noise)
-        if noise == 0:
+        self.unmeasured, self.noise = unmeasured, check_not_negative("noise", noise)
+        if self.noise == 0:
             raise ArgumentError("noise: got 0, but Gaussians need a number above 0")
-        self.unmeasured, self.noise = unmeasured, noise
+        measured = check_measured(y)
         linearized = linear(operator, self.store.shape, tuple(y.shape[1:]))
         self._matrix = linearized.matrix
         self._values = (measured - linearized.constant).numpy()[:, linearized.active]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from golddiff.denoiser import Denoiser
 from golddiff.noise import Labels, Sigma
-from golddiff.system.arguments import as_dense_tensor, as_number, classes_of
+from golddiff.system.arguments import MOST, as_dense_tensor, check_number, classes_of
 from golddiff.system.errors import ArgumentError
 
 
@@ -49,11 +47,10 @@ def guided(denoiser: Denoiser, labels: Labels, scale: float) -> Guided:
     """
     if not isinstance(denoiser, Denoiser):
         raise ArgumentError(f"denoiser: got {type(denoiser).__name__}, expected a Denoiser")
-    if not math.isfinite(as_number(scale)):
-        raise ArgumentError(f"scale: got {scale!r}, expected a finite number")
+    scale = check_number("scale", scale, "a finite number", -MOST, MOST)
     if labels is None:
         raise ArgumentError("labels: got None, expected a class to guide towards")
     count = as_dense_tensor("labels", labels, "integers").numel()
     for label in set(classes_of(labels, count).tolist()):
         denoiser.store.count_of(label)
-    return Guided(denoiser, labels, float(scale))
+    return Guided(denoiser, labels, scale)

@@ -234,8 +234,7 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
 
     Source: the analysis step of the ensemble Kalman filter (Evensen 2003), over nearby images.
     """
-    check_not_negative("noise", noise)
-    s, out = max(noise, MIN_NOISE), []
+    s, out = max(check_not_negative("noise", noise), MIN_NOISE), []
     logs = log_likelihood(store, operator, y, s).numpy()
     for own_y, log in zip(y.detach().cpu().double(), logs, strict=True):
         rows = lowest(-log, NEARBY)

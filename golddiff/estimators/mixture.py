@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,8 +11,7 @@ from golddiff.estimators.gaussians import Gaussian, GaussianDenoiser
 from golddiff.store.images import StoreOrPath
 from golddiff.store.statistics import Axes
 from golddiff.support import Prior, RandomSample
-from golddiff.system.arguments import as_number
-from golddiff.system.errors import ArgumentError
+from golddiff.system.arguments import MOST, check_number
 from golddiff.system.numbers import F32, F64, I64, check_count, check_seed
 
 IMAGES_PER_COMPONENT = 100  # minimum on average; fewer determine a covariance poorly
@@ -77,9 +75,9 @@ class GaussianMixture(GaussianDenoiser):
         super().__init__(store)
         self.components = check_count("components", components)
         self.rank = check_count("rank", rank)
-        if not 0 <= as_number(shrinkage) < math.inf:
-            raise ArgumentError(f"shrinkage: got {shrinkage!r}, expected a number of images, >= 0")
-        self.shrinkage, self.seed = shrinkage, check_seed(seed)
+        expected = "a number of images, >= 0"
+        self.shrinkage = check_number("shrinkage", shrinkage, expected, 0, MOST)
+        self.seed = check_seed(seed)
         self._fitted: dict[Prior, Components] = {}
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:

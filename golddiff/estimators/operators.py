@@ -14,7 +14,7 @@ from PIL import Image
 
 from golddiff.estimators.measurement import LinearOperator, linear
 from golddiff.sources.picture import fit_to_shape, scale_and_crop
-from golddiff.system.arguments import as_number
+from golddiff.system.arguments import LEAST, check_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import is_whole
 
@@ -61,8 +61,7 @@ def blurred(width: float) -> Operator:
     Raises:
         ArgumentError: the width is not above 0, or is above 100.
     """
-    if not 0 < as_number(width) <= 100:
-        raise ArgumentError(f"width: got {width!r}, expected pixels above 0, at most 100")
+    width = check_number("width", width, "pixels above 0, at most 100", LEAST, 100)
     reach = max(1, round(REACH * width))
     offsets = torch.arange(-reach, reach + 1, device="cpu")
     kernel = torch.exp(-0.5 * (offsets / width) ** 2)

@@ -19,7 +19,7 @@ from golddiff.denoiser import Denoiser
 from golddiff.estimators.mixture import Components, cluster, denoised, fit
 from golddiff.store.images import StoreOrPath
 from golddiff.support import Prior
-from golddiff.system.arguments import as_number
+from golddiff.system.arguments import MOST, check_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64, check_count, check_seed
 
@@ -81,9 +81,9 @@ class PatchMixture(Denoiser):
         side = check_count("side", side)
         if side > smaller:
             raise ArgumentError(f"side: got {side}, expected at most {smaller}, the images' side")
-        if not 0 <= as_number(shrinkage) < np.inf:
-            raise ArgumentError(f"shrinkage: got {shrinkage!r}, expected a number of patches, >= 0")
-        self.side, self.shrinkage, self.seed = side, shrinkage, check_seed(seed)
+        expected = "a number of patches, >= 0"
+        self.shrinkage = check_number("shrinkage", shrinkage, expected, 0, MOST)
+        self.side, self.seed = side, check_seed(seed)
         self.components = check_count("components", components)
         self.rank = check_count("rank", rank)
         self._fitted: list[Patches] | None = None

@@ -46,7 +46,7 @@ from golddiff.support import (
     pixels,
     tile_of_each,
 )
-from golddiff.system.arguments import as_number
+from golddiff.system.arguments import check_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, I64, check_count
@@ -160,14 +160,12 @@ class PCA(Estimator):
         share: str | None = None,
     ) -> None:
         super().__init__(store, memory_limit)
-        if not 0 <= as_number(mask_threshold) <= 1:
-            raise ArgumentError(f"mask_threshold: got {mask_threshold!r}, expected 0 to 1")
         if weighting not in ("ss", "wss"):
             raise ArgumentError(f"weighting: got {weighting!r}, expected 'ss' or 'wss'")
         if share is not None and share not in SIDES:
             expected = ", ".join(map(repr, SIDES))
             raise ArgumentError(f"share: got {share!r}, expected {expected} or None")
-        self.mask_threshold = mask_threshold
+        self.mask_threshold = check_number("mask_threshold", mask_threshold, "0 to 1", 0, 1)
         self.share = share
         if share == "seamless":
             if len(self.store.shape) != 3:

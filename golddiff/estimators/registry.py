@@ -149,10 +149,9 @@ def check_method(name: str, settings: MethodSettings) -> None:
             allowed = ", ".join(other for other in METHODS if setting in METHODS[other].settings)
             raise ArgumentError(f"{setting}: does not apply to method {method}, only to {allowed}")
     if settings.novelty is not None:
-        from golddiff.system.arguments import as_number  # imports torch; not at the top for --help
+        from golddiff.estimators.dial import check_novelty  # imports torch: not for --help
 
-        if not 0 <= as_number(settings.novelty) <= 1:
-            raise ArgumentError(f"novelty: got {settings.novelty!r}, expected a number from 0 to 1")
+        check_novelty(settings.novelty)
     for setting in ("m_min", "m_max"):
         if getattr(settings, setting) is not None and settings.variant != "text":
             raise ArgumentError(f"{setting}: applies to variant 'text' only")

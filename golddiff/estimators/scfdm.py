@@ -72,8 +72,7 @@ class SCFDM(Optimal):
         memory_limit: float = DEFAULT_MEMORY_LIMIT,
     ) -> None:
         super().__init__(store, memory_limit)
-        check_not_negative("smoothing", smoothing)
-        self.smoothing = smoothing
+        self.smoothing = check_not_negative("smoothing", smoothing)
         self.copies, self.seed = check_count("copies", copies), check_seed(seed)
 
     def noise(self, sigma: float) -> F32:

@@ -98,11 +98,12 @@ def restore(
     if isinstance(denoiser, ImageStore):
         denoiser = for_restoring(denoiser)
     base, schedule = parts_of(denoiser)
-    check_not_negative("softness", softness)
+    softness = check_not_negative("softness", softness)
     if not isinstance(y, torch.Tensor) or y.ndim < 2 or not len(y) or not y.is_floating_point():
         got = tuple(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__
         raise ArgumentError(f"y: got {got}, expected a float tensor (B, *measured)")
-    check_measured(y, 0.0 if noise is None else noise)
+    noise = None if noise is None else check_not_negative("noise", noise)
+    check_measured(y)
     n = check_count("n", n)
     store = base.store
     if noise is None:
@@ -116,7 +117,7 @@ def restore(
     classes = [None] * len(y) if labels is None else classes_of(labels, len(y)).tolist()
     for label in classes:
         store.count_of(label)  # raises before the first picture is restored
-    measured = measurements(operator, y, store.shape, float(noise), soft)
+    measured = measurements(operator, y, store.shape, noise, soft)
     logs = log_likelihood(store, operator, y, soft).numpy()
     noises = samplers.initial_noise(n * len(y), store.shape, seed).reshape(-1, n, *store.shape)
     with_halves = denoiser.given(halves(store, denoiser.priors, n, seed)) if n > 1 else denoiser

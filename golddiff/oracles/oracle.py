@@ -95,11 +95,11 @@ class Oracle:
     ) -> None:
         if not callable(module):
             raise ArgumentError(f"module: got {type(module).__name__}, expected a torch module")
-        check_positive("sigma_data", sigma_data)
+        sigma_data = check_positive("sigma_data", sigma_data)
         self.scale, self.shift = (
             _two_numbers("scale", scale) if isinstance(scale, tuple | list) else (scale, 0.0)
         )
-        check_positive("scale", self.scale)
+        self.scale = check_positive("scale", self.scale)
         for name, value in (("num_classes", num_classes), ("no_class", no_class or 0)):
             if not is_whole(value) or value < 0:
                 raise ArgumentError(f"{name}: got {value!r}, expected an integer of 0 or more")
@@ -229,7 +229,7 @@ def _two_numbers(name: str, pair: Any) -> tuple[float, float]:
     is_pair = isinstance(pair, tuple | list) and len(pair) == 2
     if not is_pair or any(math.isnan(as_number(value)) for value in pair):
         raise ArgumentError(f"{name}: got {pair!r:.{SHOWN}}, expected two numbers")
-    return pair[0], pair[1]
+    return as_number(pair[0]), as_number(pair[1])
 
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:

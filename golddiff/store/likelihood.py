@@ -41,7 +41,8 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
             negative or not finite, or 0 while no image fits; the weights do not fit in memory.
     """
     images: TrainingSet = opened(store)
-    measured, forward = check_measured(y, noise), as_call(operator)
+    noise = check_not_negative("noise", noise)
+    measured, forward = check_measured(y), as_call(operator)
     require_memory(8 * len(y) * images.n, f"{len(y):,} x {images.n:,} log weights", "use fewer y")
     logs = torch.empty(len(y), images.n, dtype=torch.float64, device="cpu")
     for start in range(0, images.n, IMAGES_AT_ONCE):
@@ -60,9 +61,8 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
     return logs
 
 
-def check_measured(y: torch.Tensor, noise: float) -> torch.Tensor:
-    """Check measurements and noise; return the measurements as (B, m) float64."""
-    check_not_negative("noise", noise)
+def check_measured(y: torch.Tensor) -> torch.Tensor:
+    """Check measurements and return them as (B, m) float64."""
     expected = "y: expected a tensor (B, *measured) of finite numbers, B at least 1"
     if not isinstance(y, torch.Tensor) or y.ndim < 1 or not len(y):
         raise ArgumentError(expected)

@@ -75,8 +75,7 @@ class AdaptiveSchedule:
     guarantee: bool = False
 
     def __post_init__(self) -> None:
-        check_not_negative("tol", self.tol)
-        self.tol = float(self.tol)
+        self.tol = check_not_negative("tol", self.tol)
 
     def fitted(self, estimator: Any) -> FittedSchedule:
         """The schedule for one estimator, as :class:`golddiff.GoldDiff` uses it.

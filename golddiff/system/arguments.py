@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from golddiff.system.errors import ArgumentError
 
 Levels = list[tuple[float, int]]  # (sigma, size)
+MOST, LEAST = sys.float_info.max, math.ulp(0.0)  # the largest float, the smallest above 0
 SHOWN = 60  # characters of a rejected value that an error message quotes
 
 
@@ -63,20 +66,32 @@ def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Te
     return values
 
 
-def check_not_negative(name: str, value: object) -> None:
-    """Raise unless a value is a finite number of 0 or more."""
-    if not 0 <= as_number(value) < math.inf:
-        raise ArgumentError(f"{name}: got {value!r}, expected a finite number of 0 or more")
+def check_number(name: str, value: object, expected: str, least: float, most: float) -> float:
+    """The value as a float; raises unless it is a number from ``least`` to ``most``."""
+    number = as_number(value)
+    if not least <= number <= most:
+        raise ArgumentError(f"{name}: got {value!r}, expected {expected}")
+    return number
 
 
-def check_positive(name: str, value: object) -> None:
-    """Raise unless a value is a finite number above 0."""
-    if not 0 < as_number(value) < math.inf:
-        raise ArgumentError(f"{name}: got {value!r}, expected a finite number above 0")
+def check_not_negative(name: str, value: object) -> float:
+    """The value as a float; raises unless it is a finite number of 0 or more."""
+    return check_number(name, value, "a finite number of 0 or more", 0, MOST)
+
+
+def check_positive(name: str, value: object) -> float:
+    """The value as a float; raises unless it is a finite number above 0."""
+    return check_number(name, value, "a finite number above 0", LEAST, MOST)
 
 
 def as_number(value: object) -> float:
-    """A Python or NumPy number as a float; NaN for anything else, booleans included."""
+    """A Python or NumPy number, or a 0-dim tensor or array of one, as a float.
+
+    NaN for anything else, booleans included.
+    """
+    if isinstance(value, torch.Tensor | np.ndarray) and value.ndim == 0:
+        with suppress(RuntimeError, ValueError):  # a tensor without data has no number
+            value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return math.nan
     try:

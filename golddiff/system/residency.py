@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import mmap
 import os
 import weakref
@@ -19,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.system.arguments import as_number
-from golddiff.system.errors import ArgumentError
+from golddiff.system.arguments import LEAST, check_number
 from golddiff.system.numbers import I64
 from golddiff.system.parallel import for_each
 
@@ -39,9 +39,7 @@ class Residency:
     """
 
     def __init__(self, limit: float) -> None:
-        if not as_number(limit) > 0:
-            raise ArgumentError(f"memory_limit: got {limit!r}, expected bytes above 0")
-        self.limit = limit
+        self.limit = check_number("memory_limit", limit, "bytes above 0", LEAST, math.inf)
         # Only the array over a file keeps it open, so the file closes when the store is freed.
         self._files = weakref.WeakValueDictionary[int, _Mapped]()
 

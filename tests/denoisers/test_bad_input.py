@@ -2,11 +2,14 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 
 from golddiff import (
     PCA,
+    SCFDM,
+    AdaptiveSchedule,
     AnalyticUNet,
     GaussianMixture,
     GoldDiff,
@@ -17,11 +20,14 @@ from golddiff import (
     PSPCSquare,
     Wiener,
     create,
+    guided,
     load_oracle,
+    log_likelihood,
     metrics,
     network_like,
     novelty,
     recommended,
+    restore,
     sample,
 )
 from golddiff.system.errors import ArgumentError, StoreError
@@ -185,3 +191,31 @@ def test_half_precision_queries_give_float32(denoiser):
 def test_bad_arguments_of_pca_are_refused(denoiser, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         PCA(denoiser.store, **arguments)
+
+
+NUMBERS = {
+    "scale": lambda d, value: guided(d, 0, value).scale,
+    "noise": lambda d, value: log_likelihood(d.store, torch.nn.Identity(), X, value).tolist(),
+    "noise of Gaussians": lambda d, value: (
+        Wiener(d.store).given_measurement(torch.nn.Identity(), X, value).noise
+    ),
+    "softness": lambda d, value: restore(
+        PCA(d.store), X[:1], torch.nn.Identity(), value, softness=value, steps=1
+    ).images.tolist(),
+    "novelty": lambda d, value: recommended(d.store, value).base.mask_threshold,
+    "mask_threshold": lambda d, value: PCA(d.store, value).mask_threshold,
+    "smoothing": lambda d, value: SCFDM(d.store, value).smoothing,
+    "tol": lambda d, value: AdaptiveSchedule(value).tol,
+    "memory_limit": lambda d, value: Optimal(d.store, value).memory_limit,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_may_be_a_0_dim_tensor_or_array(denoiser, name):
+    use = NUMBERS[name]
+    expected = use(denoiser, 0.5)
+    for value in (torch.tensor(0.5), np.array(0.5), np.float32(0.5), torch.tensor(0.5).half()):
+        assert use(denoiser, value) == expected
+    for value in (torch.tensor([0.5]), torch.tensor(True), torch.tensor(1j), X.to("meta").sum()):
+        with pytest.raises(ArgumentError, match=f"^{name.split()[0]}.*: got .*, expected "):
+            use(denoiser, value)
