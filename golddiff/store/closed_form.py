@@ -174,6 +174,10 @@ class _Mean(torch.autograd.Function):
         raise ArgumentError("x: got a batch of torch.func.vmap, expected a plain batch")
 
     @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise ArgumentError("denoiser: got forward-mode derivatives, expected backward ones")
+
+    @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
         in_x, in_sigma = _Pull.apply(cotangent, ctx.memo)  # type: ignore[no-untyped-call]
         if not ctx.needs_input_grad[1]:
@@ -186,6 +190,11 @@ class _Pull(torch.autograd.Function):
 
     @staticmethod
     def forward(cotangent: torch.Tensor, memo: SimpleNamespace) -> Any:
+        if torch._C._functorch.is_legacy_batchedtensor(cotangent):  # its rows cannot be read
+            raise ArgumentError(
+                "denoiser: got gradients of autograd with vectorize or is_grads_batched, expected "
+                "torch.func.jacrev, or one gradient at a time"
+            )
         return memo.posterior.pulled(cotangent)
 
     @staticmethod
@@ -194,12 +203,14 @@ class _Pull(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, cotangents: torch.Tensor, memo: SimpleNamespace) -> Any:
-        each = [memo.posterior.pulled(u) for u in cotangents.movedim(in_dims[0], 0)]
+        each = [_Pull.apply(u, memo) for u in cotangents.movedim(in_dims[0], 0)]  # type: ignore[no-untyped-call]
         return tuple(torch.stack(gradients) for gradients in zip(*each, strict=True)), (0, 0)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
         raise ArgumentError("denoiser: got second derivatives, expected first derivatives only")
+
+    jvp = backward
 
 
 def main_directions(times: Callable[[F64], F64], d: int, k: int) -> tuple[F64, F64]:

@@ -1,5 +1,7 @@
 """The exact posterior equals float64 references written from the equations."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -174,6 +176,22 @@ def test_forward_derivatives_and_vmap_are_refused(store, queries):
         torch.func.jvp(lambda sigma: d(x, sigma), (level,), (level,))
     with pytest.raises(golddiff.ArgumentError, match=r"^x: .*vmap"):
         torch.func.vmap(lambda query: d(query[None], 1.0))(x)
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        torch.func.hessian,
+        lambda f: torch.func.jacrev(torch.func.jacrev(f)),
+        lambda f: partial(torch.autograd.functional.hessian, f),
+        lambda f: partial(torch.autograd.functional.hessian, f, vectorize=True),
+        lambda f: partial(torch.autograd.functional.jacobian, f, vectorize=True),
+    ],
+)
+def test_other_derivatives_than_one_backward_pass_are_refused(store, queries, derivative):
+    d, x = golddiff.Optimal(store), queries(store, 1.0)
+    with pytest.raises(golddiff.ArgumentError, match=r"^denoiser: got .*, expected [^\n]*$"):
+        derivative(lambda query: d(query, 1.0).square().sum())(x)
 
 
 def kamb_terms(x, sigma, images, patch, boundary):
