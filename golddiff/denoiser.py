@@ -82,6 +82,8 @@ class Denoiser(ABC):
             ArgumentError: x has another shape, is not finite, or has more than ten million times
                 the norm of images plus noise; sigma is not positive and finite; unknown label.
         """
+        if torch.compiler.is_compiling():  # compiled loops cannot be traced
+            return torch.compiler.disable(self.__call__)(x, sigma, labels)  # type: ignore[no-untyped-call,no-any-return]
         if torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in (x, sigma)):
             return with_gradient(x, sigma, partial(self.posterior, labels=labels))
         queries, groups = self._groups(x, sigma, labels)

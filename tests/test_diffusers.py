@@ -163,6 +163,18 @@ def test_timesteps_may_differ_within_a_batch(denoiser):
     assert torch.equal(unet(x, times, return_dict=False)[0], together)
 
 
+def test_a_compiled_model_leaves_the_denoiser_as_it_is(denoiser):
+    """Regression: tracing into compiled loops and mapped files ended in an error of torch."""
+    unet, x = AnalyticUNet(denoiser), torch.randn(2, 3, 8, 8).requires_grad_()
+    compiled = torch.compile(unet, backend="eager")
+    for timestep in (5, torch.tensor([3, 700])):
+        out, expected = compiled(x, timestep).sample, unet(x, timestep).sample
+        assert torch.equal(out, expected)
+        assert torch.equal(*(torch.autograd.grad(o.sum(), x)[0] for o in (out, expected)))
+    again = torch.compile(lambda x: denoiser(2 * x, 0.5) + 1, backend="eager")
+    assert torch.equal(again(x), denoiser(2 * x, 0.5) + 1)
+
+
 def test_half_precision_input_gives_half_precision_output(denoiser):
     unet = AnalyticUNet(denoiser)
     assert (unet.dtype, unet.device.type) == (torch.float32, "cpu")
