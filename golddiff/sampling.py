@@ -349,6 +349,8 @@ def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]
             f"a tensor of shape {' or '.join(map(str, shapes))}"
         )
     check_dense(name, values)
+    if not values.is_floating_point():
+        raise ArgumentError(f"{name}: got {values.dtype}, expected floats (pixels in [-1, 1])")
     if not torch.isfinite(values).all():
         raise ArgumentError(f"{name}: got values that are not finite")
     return values.detach().to("cpu", torch.float32)

@@ -195,6 +195,11 @@ def test_a_denoiser_without_a_store_is_refused():
         ({"x_init": torch.zeros(3, 1, 8, 8)}, r"x_init: got \(3, 1, 8, 8\)"),
         ({"x_init": np.zeros((4, 1, 8, 8))}, "x_init: got ndarray"),
         ({"x_init": torch.full((4, 1, 8, 8), torch.nan)}, "not finite"),
+        (
+            {"x_init": torch.zeros(4, 1, 8, 8).cfloat()},
+            "x_init: got torch.complex64",
+        ),
+        ({"start": (torch.ones(1, 8, 8).byte(), 1.0)}, "start: got torch.uint8, expected floats"),
         ({"x_init": torch.zeros(4, 1, 8, 8), "generator": torch.Generator()}, "generator: got one"),
         ({"generator": np.random.default_rng(0)}, "generator: got numpy"),
         ({"start": torch.zeros(1, 8, 8)}, "start: got Tensor, expected a pair"),

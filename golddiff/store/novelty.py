@@ -99,7 +99,7 @@ def novelty(
         raise ArgumentError("images: got none")
     if not torch.isfinite(images).all():
         raise ArgumentError("images: got NaN or infinity, expected finite values")
-    x = images.detach().to("cpu", torch.float32).reshape(len(images), store.d).numpy()
+    x = images.float().reshape(len(images), store.d).numpy(force=True)
     # The mean decides, because single pixels of a sample may lie far outside.
     if store.is_pixels and np.linalg.norm(x) > OUTLIER * np.sqrt(x.size):
         raise ArgumentError(f"images: got values of {x.min():g} to {x.max():g}, expected -1 to 1")

@@ -25,7 +25,7 @@ def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, lis
     check_batch("x", x, store.shape, "store")
     _check_plain("x", x)
     _check_plain("sigma", sigma)
-    queries = x.detach().to("cpu", torch.float32).reshape(len(x), store.d).numpy()
+    queries = x.float().reshape(len(x), store.d).numpy(force=True)
     if not np.isfinite(queries).all():
         bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
         raise ArgumentError(f"x: image {bad} of the batch holds NaN or infinity")

@@ -18,6 +18,7 @@ from golddiff import (
     PatchMixture,
     PSPCSquare,
     Wiener,
+    novelty,
 )
 
 ESTIMATORS = {
@@ -180,3 +181,17 @@ def test_noise_levels_and_labels_may_be_numpy_arrays_of_any_stride(store, querie
     levels, labels = np.array([0.5, 2.0]), np.array([1, 2])
     expected = optimal(x, [2.0, 0.5], labels=[2, 1])
     assert torch.equal(optimal(x, levels[::-1], labels=labels[::-1]), expected)
+
+
+def test_images_may_be_tensors_of_any_float_type_and_strides(store, queries):
+    denoiser = Optimal(store)
+    x = queries(store, 1.0, 2).half().float()
+    expected = denoiser(x, 1.0)
+    for same in (
+        *(x.to(dtype) for dtype in (torch.float16, torch.float64)),
+        x.contiguous(memory_format=torch.channels_last),
+        x.repeat(1, 1, 1, 2)[..., :8],
+        torch._neg_view(-x),  # as the imaginary part of a conjugate is
+    ):
+        assert torch.equal(denoiser(same, 1.0), expected)
+        assert torch.equal(novelty(same, store).distances, novelty(x, store).distances)
