@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -256,9 +256,9 @@ def _mismatch(first: _Probe, name: str, shape: tuple[int, ...], dtype: Any) -> S
 
 
 def is_example_list(source: object) -> bool:
-    """Whether a source is a list, a tuple, or a Dataset or DataLoader of torch."""
+    """Whether a source is a sequence, or a Dataset or DataLoader of torch."""
     data = sys.modules.get("torch.utils.data")
-    kinds = (list, tuple) if data is None else (list, tuple, data.Dataset, data.DataLoader)
+    kinds = (Sequence,) if data is None else (Sequence, data.Dataset, data.DataLoader)
     return isinstance(source, kinds)
 
 
@@ -266,12 +266,14 @@ def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
     """Open a sequence of images or (image, label) pairs; each pass reads every example again.
 
     Args:
-        examples: a list, a Dataset with a length, or a DataLoader of one whose batches are arrays.
+        examples: a sequence, a Dataset with a length, or a DataLoader of one, in batches of arrays.
             An image is a Pillow image, a path, an array or a tensor.
         options: the options of the source.
     """
     options.refuse_columns("images handed over by Python")
     kind, in_batches = type(examples).__name__, not hasattr(examples, "__getitem__")
+    if in_batches and examples.batch_sampler is None:
+        raise ArgumentError(f"source is a {kind} with batch_size=None; give its dataset instead")
     try:
         count = len(examples.dataset if in_batches else examples)
     except (TypeError, AttributeError, NotImplementedError):
@@ -285,8 +287,9 @@ def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
     def items(start: int, stop: int) -> Iterator[Item]:
         # By index, since a Dataset need not be iterable.
         selected: Iterator[Any] = (examples[i] for i in range(start, stop))
-        if in_batches:
-            selected = itertools.islice(_unbatched(examples), start, stop)
+        if isinstance(examples, Iterable) and not isinstance(examples, Sequence):
+            each = _unbatched(examples) if in_batches else examples
+            selected = itertools.islice(each, start, stop)
         for position, example in enumerate(selected, start):
             yield _make_item(f"example {position}", example, kind)
 

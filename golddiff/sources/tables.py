@@ -20,7 +20,7 @@ from golddiff.sources.decode import read_file
 from golddiff.sources.examples import ExampleSource, Item
 from golddiff.sources.source import class_indices
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import SourceError
+from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.files import check_unpacked, readable
 from golddiff.system.numbers import I64
 
@@ -83,6 +83,11 @@ def open_dataset(
     if isinstance(dataset, dict):
         options.require_split(dataset, f"the {description}")
         dataset = dataset[options.split]
+    if dataset.format["type"] == "custom":
+        raise ArgumentError(
+            f"{description}: has a transform, which is not applied to stored images; give "
+            "with_format(None) of it to leave the transform out, or a list of transformed images"
+        )
     plain = dataset.with_format("arrow")
     schema = plain.features.arrow_schema
     image = _image_column(schema, options, description)

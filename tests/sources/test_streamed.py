@@ -24,6 +24,11 @@ class Streamed(IterableDataset):
         return iter(IMAGES)
 
 
+class Counted(Streamed):
+    def __len__(self):
+        return 70
+
+
 class Pictures(Dataset):
     def __init__(self, labelled=True):
         self.labelled = labelled
@@ -54,8 +59,9 @@ def paths(folder):
         paths,
         lambda folder: list(map(str, paths(folder))),
         lambda folder: Pictures(labelled=False),
+        lambda folder: Counted(),
     ],
-    ids=["pictures", "arrays", "tensors", "paths", "texts", "dataset"],
+    ids=["pictures", "arrays", "tensors", "paths", "texts", "dataset", "iterable"],
 )
 def test_images_keep_the_order_of_the_list(tmp_path, make, batch):
     source = open_source(make(tmp_path), limit=67)
@@ -111,6 +117,7 @@ def test_unreadable_files_are_named_or_skipped(tmp_path):
         (Streamed(), ArgumentError, r"give a list of its images.*dataset\.take\(1000\)"),
         ([3], ArgumentError, "whose example 0 is a int"),
         (DataLoader([{"image": ARRAYS[0]}]), ArgumentError, "whose batches are a dict"),
+        (DataLoader(ARRAYS, batch_size=None), ArgumentError, "batch_size=None; give its dataset"),
         ([ARRAYS[0], ARRAYS[1][:4]], SourceError, "example 1 is"),
         ([(ARRAYS[0], 1), ARRAYS[1]], SourceError, "no label, unlike the first"),
         ([(ARRAYS[0], 1), (ARRAYS[1], -1)], SourceError, "label -1"),

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from golddiff.sources import open_source
-from golddiff.system.errors import SourceError
+from golddiff.system.errors import ArgumentError, SourceError
 
 from .make import first, pixels, png, read, write_parquet
 
@@ -230,6 +230,20 @@ def test_a_selected_dataset_keeps_its_selection():
 
 def test_the_format_of_a_dataset_does_not_matter():
     assert np.array_equal(read(open_source(dataset().with_format("numpy")))[0], EXPECTED)
+
+
+def test_a_transform_of_a_dataset_is_not_silently_left_out():
+    turned = dataset().with_transform(lambda rows: rows)
+    for given in (turned, datasets.DatasetDict({"train": turned})):
+        with pytest.raises(ArgumentError, match="dataset: has a transform"):
+            open_source(given)
+    assert np.array_equal(read(open_source(turned.with_format(None)))[0], EXPECTED)
+
+
+def test_a_column_of_a_dataset_is_a_list_of_images():
+    values, labels = read(open_source(dataset()["image"], labels=dataset()["label"]))
+    assert np.array_equal(values, EXPECTED)
+    assert labels.tolist() == dataset()["label"][:]
 
 
 def test_a_dataset_dict_is_read_by_split():
