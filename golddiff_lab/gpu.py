@@ -26,10 +26,10 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA, mask_width
 from golddiff.estimators.registry import create
 from golddiff.noise import ddim_sigmas
-from golddiff.oracles.oracle import check_device
 from golddiff.store.images import ImageStore
 from golddiff.store.proxy import side_16_shape
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.arguments import check_device
 from golddiff.system.errors import ArgumentError
 from golddiff.system.markdown import markdown_table, number
 from golddiff_lab.arguments import STEPS, split_names
@@ -139,7 +139,7 @@ def main(
     json: JsonPath = None,
 ) -> None:
     """Print a table of the times of a step on the device."""
-    torch_device, names = torch.device(check_device(device)), split_names([method])
+    torch_device, names = check_device(device), split_names([method])
     batches = parse_numbers("batch", batch, int)
     if min(batches) < 1:
         raise ArgumentError(f"batch: got {batch}, expected 1 or more")

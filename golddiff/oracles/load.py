@@ -12,9 +12,9 @@ import torch
 from golddiff.oracles.diffusers_unet import CONFIG, load_diffusers, read_json
 from golddiff.oracles.edm.pickled import load_edm
 from golddiff.oracles.files import FORMAT, load_own, load_published
-from golddiff.oracles.oracle import Oracle, check_device
+from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.weights import regular_file
-from golddiff.system.arguments import path_of
+from golddiff.system.arguments import check_device, path_of
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.numbers import check_count
 from golddiff.system.torch_files import ZIP

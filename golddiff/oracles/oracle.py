@@ -20,11 +20,12 @@ from golddiff.system.arguments import (
     SHOWN,
     as_number,
     check_batch,
+    check_device,
     check_positive,
     classes_of,
     levels_of,
 )
-from golddiff.system.errors import ArgumentError, CheckpointError, one_line
+from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.numbers import check_count, is_whole
 
 
@@ -106,7 +107,7 @@ class Oracle:
         self.batch_size = check_count("batch_size", batch_size)
         weights = module.parameters() if isinstance(module, nn.Module) else iter(())
         target = next((w.device for w in weights), "cpu") if device is None else device
-        self.device = torch.device(check_device(target))
+        self.device = check_device(target)
         self.parameterisation = find_parameterisation(parameterisation, sigma_data)
         self.schedule = find_schedule(schedule, parameterisation, sigma_data)
         levels = getattr(self.schedule, "sigmas", None)  # only a VP schedule has them
@@ -236,14 +237,3 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
     if not isinstance(shape, Sequence) or isinstance(shape, str) or not shape:
         raise ArgumentError(f"shape: got {shape!r:.{SHOWN}}, expected whole numbers (C, H, W)")
     return tuple(check_count("shape", side) for side in shape)
-
-
-def check_device(device: str | torch.device) -> str:
-    """The device's name; ArgumentError if no tensor can be put there."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ArgumentError(
-            f"device: got {device!r}, which is not available ({one_line(error, 120)})"
-        ) from error
-    return str(device)

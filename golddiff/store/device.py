@@ -19,7 +19,8 @@ from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
 from golddiff.store.posteriors import as_support
 from golddiff.support import AnySupport, Support, Supports, TiledSupport, grouped, per_query
-from golddiff.system.errors import ArgumentError, one_line
+from golddiff.system.arguments import check_device
+from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
 from golddiff.system.residency import parts, resident_rows
 
@@ -147,10 +148,7 @@ def device_store(store: Any, device: Device) -> Any:
     Raises:
         ArgumentError: no such device, or one that holds no numbers (meta).
     """
-    try:
-        place = torch.empty(0, device=device).device  # with its index: "cuda" is "cuda:0"
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ArgumentError(f"device: got {device!r}; {one_line(error, 200)}") from None
+    place = check_device(device)
     if place.type == "meta":
         raise ArgumentError("device: got 'meta', expected a device that holds numbers")
     if isinstance(store, DeviceStore) and store.device != place:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, one_line
 
 Levels = list[tuple[float, int]]  # (sigma, size)
 MOST, LEAST = sys.float_info.max, math.ulp(0.0)  # the largest float, the smallest above 0
@@ -131,6 +131,16 @@ def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str)
         )
     if not x.is_floating_point():
         raise ArgumentError(f"{name}: got {x.dtype}, expected a floating-point tensor")
+
+
+def check_device(device: str | int | torch.device) -> torch.device:
+    """The device with its index, "cuda" as "cuda:0"; raises if no tensor can be put there."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ArgumentError(
+            f"device: got {device!r}, which is not available ({one_line(error, 120)})"
+        ) from error
 
 
 def path_of(name: str, value: str | os.PathLike[str]) -> Path:

@@ -116,8 +116,7 @@ class TrainSettings:
         Raises:
             ArgumentError: a setting outside its range.
         """
-        from golddiff.oracles.oracle import check_device
-        from golddiff.system.arguments import check_positive
+        from golddiff.system.arguments import check_device, check_positive
         from golddiff.system.numbers import check_count, check_seed
 
         for name in ("batch", "warm_up", *(["steps"] if self.steps is not None else [])):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from golddiff.oracles.parameterisations import EPSILON, TIMESTEPS, ddpm_alphas
-from golddiff.store.device import device_store
+from golddiff.store.device import DeviceStore
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -90,7 +90,7 @@ class Examples:
         self.images: Callable[[torch.Tensor], torch.Tensor] = store.images
         self.labels = None if store.labels is None else store.labels.to(device)
         if device != "cpu":
-            on_device = device_store(store, torch.device(device))
+            on_device = DeviceStore(store, torch.device(device))
             self.images = lambda rows: on_device.values_on_device(rows).view(-1, *store.shape)
 
 
