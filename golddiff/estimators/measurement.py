@@ -58,6 +58,7 @@ class LinearOperator:
     constant: torch.Tensor
     active: I64
 
+    @torch.no_grad()
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """The operator's output for images (b, *shape)."""
         return self.forward(images)
@@ -211,6 +212,7 @@ def measurements(
     return [Measurement(a, row[a.active], noise, soft) for row in values]
 
 
+@torch.no_grad()
 def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> torch.Tensor:
     """The pictures of least expected squared error: posterior means, not draws.
 

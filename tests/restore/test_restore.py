@@ -221,6 +221,16 @@ def test_a_restored_training_image_counts_as_a_copy_of_itself(store):
     assert result.novelty.nearest.tolist() == [7]
 
 
+def test_an_operator_may_be_a_module_with_weights(store, other):
+    """Regression: weights that require a gradient ended in an error of torch."""
+    blur = torch.nn.Conv2d(3, 3, 3, groups=3, bias=False, padding=1)
+    y = blur(other[:1])
+    made = golddiff.restore(store, y, blur, noise=0.1, steps=2).images
+    plain = golddiff.restore(store, y, blur.requires_grad_(False), noise=0.1, steps=2).images
+    assert torch.equal(made, plain)
+    assert not expected(store, blur.requires_grad_(), y).requires_grad
+
+
 @pytest.mark.parametrize("name", ["hole", "smaller", "both"])
 def test_expected_is_the_posterior_mean_under_a_gaussian_fit(store, other, name):
     """Against the equation in pixel space, with the mean and covariance of all images."""
