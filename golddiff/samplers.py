@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 
 from golddiff.noise import EDM_SIGMA_MIN, Labels, Sigma, ddim_sigmas, edm_sigmas
+from golddiff.system.arguments import check_batch
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import check_count, check_seed
 
@@ -169,8 +170,11 @@ def steps(
         labels: class index for all images, or one per image.
 
     Raises:
-        ArgumentError: sigmas are empty, not positive or not descending; the sampler is unknown.
+        ArgumentError: not a denoiser; x_init has another shape or no float type; sigmas are empty,
+            not positive or not descending; the sampler is unknown.
     """
+    check_denoises(denoiser)
+    check_batch("x_init", x_init, denoiser.store.shape, "store")
     levels, chosen = checked_levels(sigmas), sampler_named(sampler)
 
     def denoise(x: torch.Tensor, sigma: float) -> torch.Tensor:
@@ -209,9 +213,10 @@ def noise_levels(steps: int, sampler: str, start: float | None = None) -> list[f
         start: first noise level, for a run that starts from an image; None: pure noise.
 
     Raises:
-        ArgumentError: the sampler is unknown.
+        ArgumentError: steps are not 1 to 1000; the sampler is unknown.
     """
-    chosen = sampler_named(sampler)
+    check_settings(1, steps, sampler, 0)
+    chosen = SAMPLERS[sampler]
     return chosen.levels(steps) if start is None else chosen.below(start, steps)
 
 

@@ -373,6 +373,19 @@ def test_every_function_names_an_unknown_sampler(store):
             call()
 
 
+def test_bad_arguments_of_steps_are_named_before_the_first_step(store):
+    noise = torch.zeros(1, *store.shape)
+    for call, message in (
+        (lambda: steps(lambda x, sigma, labels: x, noise, [1.0]), "denoiser: got function"),
+        (lambda: steps(Optimal(store), noise.byte(), [1.0]), "x_init: got torch.uint8"),
+        (lambda: steps(Optimal(store), noise[0], [1.0]), "x_init: got shape"),
+        (lambda: noise_levels(0, "ddim"), "steps: got 0, expected an integer of 1 or more"),
+        (lambda: noise_levels(1001, "ddim"), "steps: got 1001, expected at most 1000"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            call()
+
+
 LEVELS = [
     "0x1.e694155f1623bp+5",
     "0x1.9bc693fcd0fa7p+4",
