@@ -400,8 +400,20 @@ def test_index_latents_takes_arrays_of_as_many_channels_as_the_vae(tmp_path):
     assert index_latents(torch.zeros(3, 4, 16, 16) - 1, tmp_path / "latents", vae).n == 3
 
 
+def test_anything_but_a_vae_is_refused(tmp_path):
+    for other in ("stabilityai/sd-vae-ft-mse", torch.nn.Linear(2, 2)):
+        for call in (
+            lambda vae: index_latents(torch.zeros(4, 3, 16, 16), tmp_path / "latents", vae),
+            lambda vae: decode(vae, torch.zeros(1, 4, 2, 2)),
+        ):
+            with pytest.raises(ArgumentError, match=r"vae: got .*, expected a diffusers Auto"):
+                call(other)
+
+
 def test_index_latents_names_wrong_channels_and_batch_sizes(vae, tmp_path):
     with pytest.raises(ArgumentError, match=r"got \(1, 16, 16\), expected \(3, 16, 16\)"):
         index_latents(torch.zeros(4, 1, 16, 16), tmp_path / "latents", vae)
     with pytest.raises(ArgumentError, match="batch_size: got 0"):
         index_latents(torch.zeros(4, 3, 16, 16), tmp_path / "latents", vae, batch_size=0)
+    with pytest.raises(ArgumentError, match="batch_size: got 0"):
+        decode(vae, torch.zeros(1, 4, 2, 2), batch_size=0)

@@ -52,6 +52,7 @@ def index_latents(
         SourceError: the source cannot be read.
         StoreError: the disk is full or not writable.
     """
+    _check_vae(vae)
     batch_size = check_count("batch_size", batch_size)
     folder, channels = path_of("path", path), int(vae.config.in_channels)
     check_free(folder, overwrite)
@@ -75,8 +76,10 @@ def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> t
     """Images (b, C, H, W) float32 in [-1, 1] of scaled latents (b, c, h, w), on the same device.
 
     Raises:
-        ArgumentError: the latents are not a tensor (b, c, h, w) of floats, b at least 1.
+        ArgumentError: the latents are not a tensor (b, c, h, w) of floats, b at least 1; not a VAE.
     """
+    _check_vae(vae)
+    batch_size = check_count("batch_size", batch_size)
     check_batch("latents", latents, None, "VAE")
     if latents.ndim != 4 or not len(latents):
         raise ArgumentError(f"latents: got shape {tuple(latents.shape)}, expected (b, c, h, w)")
@@ -86,6 +89,12 @@ def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> t
         raw = part.to(vae.device, torch.float32) / vae.config.scaling_factor + _shift(vae)
         images.append(vae.decode(raw.to(vae.dtype)).sample.float().clamp(-1, 1).to(latents.device))
     return torch.cat(images)
+
+
+def _check_vae(vae: object) -> None:
+    kind = type(vae)
+    if not hasattr(kind, "encode") or not hasattr(getattr(vae, "config", None), "scaling_factor"):
+        raise ArgumentError(f"vae: got {kind.__name__}, expected a diffusers AutoencoderKL")
 
 
 def _shift(vae: AutoencoderKL) -> float:
