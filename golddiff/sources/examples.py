@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -287,13 +287,19 @@ def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
     def items(start: int, stop: int) -> Iterator[Item]:
         # By index, since a Dataset need not be iterable.
         selected: Iterator[Any] = (examples[i] for i in range(start, stop))
-        if isinstance(examples, Iterable) and not isinstance(examples, Sequence):
+        if in_batches or _is_only_iterable(examples):
             each = _unbatched(examples) if in_batches else examples
             selected = itertools.islice(each, start, stop)
         for position, example in enumerate(selected, start):
             yield _make_item(f"example {position}", example, kind)
 
     return ExampleSource(items, count, options, f"{kind} of images")
+
+
+def _is_only_iterable(examples: Any) -> bool:
+    """Whether it is a Dataset of torch without an index of its own, such as an IterableDataset."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and type(examples).__getitem__ is data.Dataset.__getitem__
 
 
 def _unbatched(batches: Any) -> Iterator[Any]:
