@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import golddiff
+from golddiff.__main__ import main
 from golddiff.cli import run
 
 
@@ -19,6 +20,20 @@ def test_help_and_version_import_no_slow_package():
     *_, version, modules = out.stdout.splitlines()
     assert version == f"golddiff {golddiff.__version__}"
     assert modules == "[]"
+
+
+def test_ctrl_c_during_the_imports_is_told_in_one_line(monkeypatch, capsys):
+    class Interrupt:
+        def find_spec(self, name, path=None, target=None):
+            if name == "golddiff.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "golddiff.cli")
+    monkeypatch.delattr(golddiff, "cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupt(), *sys.meta_path])
+    with pytest.raises(SystemExit, match="130"):
+        main()
+    assert capsys.readouterr().err == "golddiff: interrupted; no partial files were written\n"
 
 
 def test_help_lists_common_options_before_advanced_ones(capsys):
