@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import re
 import shlex
 import sys
@@ -101,12 +102,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> int:
     """Run a command line with the given commands; print errors, return the exit status."""
+    # Shells leave the ~ of --out=~/a.png and of quoted paths.
+    home = os.path.expanduser("~")
+    arguments = [re.sub("^(--[^=]+=)?~(?=/|$)", rf"\g<1>{home}", a) for a in arguments]
     words = [w for a in arguments for w in (a.split("=", 1) if a.startswith("--") else [a])]
     try:
         for option, value in pairwise(words):
             if option.startswith("--") and not value:  # Path("") is the current folder
                 raise ArgumentError(f"{option}: got '', which is empty")
-        status = commands(list(arguments), prog_name=program, standalone_mode=False)
+        status = commands(arguments, prog_name=program, standalone_mode=False)
     except GoldDiffError as error:
         return _fail(_in_options(str(error), commands, arguments), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort) as error:

@@ -85,7 +85,7 @@ def _open_arrays(
     key = _find_key(path, names, options.column, [*images, "data", "arr_0"])
     if key is None:
         raise SourceError(
-            f"{path.name} holds no array of a known name; name one with column=: "
+            f"{path.name} holds no array of a known name; name one with column=NAME: "
             + ", ".join(names)
         )
     label_key = _find_key(path, names, options.label_column, [*labels, "arr_1"])

@@ -38,6 +38,19 @@ def test_value_range_says_where_the_floats_of_a_file_lie(capsys, fails):
     assert run(["sample", "--data", "f.npy", "--value-range", "-1,1", "--method", "wiener"]) == 0
 
 
+def test_arrays_of_unknown_names_are_listed_for_the_option_that_chooses(fails):
+    np.savez("two.npz", left=np.zeros((3, 4, 4), np.uint8), right=np.ones((3, 4, 4), np.uint8))
+    assert "name one with --column NAME: left, right" in fails("index", "two.npz", "a.store")
+
+
+def test_home_is_meant_by_a_tilde_that_the_shell_left(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path / "my home"))
+    assert run(["index", "moons", "~/moons.store", "--limit", "20"]) == 0
+    assert run(["info", "~/moons.store", "--json=~/info.json"]) == 0
+    assert sorted(p.name for p in (tmp_path / "my home").iterdir()) == ["info.json", "moons.store"]
+    assert not (tmp_path / "~").exists()
+
+
 def test_index_describes_a_store_of_points(capsys):
     assert run(["index", "moons", "moons.store", "--limit", "20"]) == 0
     assert "moons.store: 20 points of 2 values, 2 classes" in capsys.readouterr().out
