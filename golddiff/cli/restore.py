@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
 GREY = slice(32, 224)  # grey values of 0 to 255: a mask has few, at soft edges; a photograph many
 MAX_GREY = 0.5  # largest share of grey pixels in a mask
+SECONDS = 4e-7  # per entry of a wide blur's matrix, step and restoration, at 64 x 64 RGB
 WHITE_OR_BLACK = [0] * 128 + [255] * 128  # lookup table that rounds grey to white or black
 
 
@@ -104,6 +105,9 @@ def restore(options: _RestoreOptions) -> None:
         image, opened.shape, missing=missing, upscale=job.upscale or 1,
         colours=job.colours, blur=job.deblur,
     )  # fmt: skip
+    minutes = SECONDS * operator.matrix.nnz * job.n * job.steps / 60
+    if minutes > 2:
+        say(f"this takes about {minutes:.0f} minutes; a smaller --deblur, --n or --size is faster")
     noise = _estimated_noise(opened, operator, y) if job.noise is None else job.noise
     softness = SOFTNESS if job.softness is None else job.softness
     if noise == softness == 0:

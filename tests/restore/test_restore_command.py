@@ -1,6 +1,7 @@
 """``golddiff restore``: its inputs, files, messages and errors."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -64,6 +65,17 @@ def test_restore_writes_its_files_and_refuses_bad_options(folder, capsys, monkey
     assert run(["index", "photos", "photos.store"]) == 0
     assert run(["restore", "damaged.png", "--store", "photos.store", "--size", "8"]) == 2
     assert "--size: does not apply to a store" in capsys.readouterr().err
+
+
+def test_the_minutes_of_a_wide_blur_are_told_before_they_pass(folder, monkeypatch, capsys):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(folder / "cache"))
+    monkeypatch.chdir(folder)
+    command = ["restore", "damaged.png", "--data", "photos", "--n", "1", "--steps", "2"]
+    for seconds, told in ((4e-7, False), (1e-3, True)):
+        monkeypatch.setattr(sys.modules["golddiff.cli.restore"], "SECONDS", seconds)
+        assert run([*command, "--deblur", "3"]) == 0
+        out = capsys.readouterr().out
+        assert ("minutes; a smaller --deblur, --n or --size is faster\nno" in out) == told
 
 
 def test_no_softness_is_refused_where_no_noise_is_found_before_masks_are_computed(
