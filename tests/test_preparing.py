@@ -127,6 +127,13 @@ class TestCommand:
         assert run(["prepare", path, "--method", "pca"]) == 2
         assert "cannot be written" in capsys.readouterr().err
 
+    def test_a_disk_too_full_for_the_results_is_told(self, path, fails, monkeypatch):
+        def full(name, path):
+            raise ArgumentError(f"{name}: {path} cannot be written (No space left on device)")
+
+        monkeypatch.setattr("golddiff.store.artifacts.atomic_write", full)
+        assert "of results could not be written in" in fails("prepare", path, "--method", "pca")
+
     def test_sigmas_and_labels_select_noise_levels_and_classes(self, path, tmp_path):
         report = tmp_path / "prepared.json"
         options = ["--method", "adaptive-optimal", "--tol", "0.1", "--json", str(report)]

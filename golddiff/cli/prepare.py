@@ -13,7 +13,7 @@ from golddiff.cli.options import JsonPath, MethodName, SamplerName, Steps, Threa
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import counting, describe, say, starting, summary, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings, check_method
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration
 
@@ -74,6 +74,11 @@ def prepare(options: _PrepareOptions) -> None:
     new_files = {name: size for name, size in _file_sizes(store.path).items() if name not in before}
     seconds = time.perf_counter() - start
     say(describe(store))
+    if unsaved := store.artifacts.unsaved:
+        raise StoreError(
+            f"store: {byte_size(unsaved)} of results could not be written in {store.path}; make "
+            "room on its disk"
+        )
     say(
         f"{method} is prepared for {len(levels)} noise level{'s' if len(levels) > 1 else ''}: "
         f"{len(new_files)} files made, {byte_size(sum(new_files.values()))}, in {duration(seconds)}"

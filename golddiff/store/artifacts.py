@@ -33,6 +33,7 @@ class Artifacts:
 
     def __init__(self, folder: Path, identity: str) -> None:
         self.folder, self._identity = folder, identity
+        self.unsaved = 0  # bytes for which the disk had no room
 
     def shipped(self) -> Artifacts:
         """The artifacts that ship with the package; they match its built-in images only."""
@@ -89,11 +90,13 @@ class Artifacts:
         body = self.body(tensors, inputs)
         if max_bytes is not None and len(body) > max_bytes:
             return
-        with contextlib.suppress(ArgumentError, OSError):
+        try:
             if max_bytes is not None:
                 trim(path.parent, max_bytes - len(body), f"*{SUFFIX}")
             with atomic_write("store", path) as temporary:
                 temporary.write_bytes(body)
+        except (ArgumentError, OSError):
+            self.unsaved += len(body)
 
     def body(
         self, tensors: Mapping[str, NDArray[Any]], inputs: Mapping[str, str] | None = None
