@@ -68,7 +68,9 @@ def novelty(options: _NoveltyOptions) -> None:
     from golddiff.sources import resolve_source
     from golddiff.store.novelty import novelty as novelty_of
 
-    pictures = resolve_source(options.pictures)  # raises for bad input before a store is built
+    # Bad input is refused before a store is built.
+    pictures = resolve_source(options.pictures)
+    pictures = _without_grid(pictures) if isinstance(pictures, Path) else pictures
     opened = TrainingImages(options.store, reading=ReadingOptions(size=options.size)).open()
     with waiting("reading pictures") as watch:
         images, names = _read(pictures, opened, options.value_range, watch)
@@ -117,8 +119,7 @@ def _read(
     reading: dict[str, Any] = {"skip_bad": True, "value_range": value_range}
     if store.is_pixels and channels in (1, 3) and len(sides) == 2 and sides[0] == sides[1]:
         reading |= {"size": sides[0], "channels": channels}
-    paths = _without_grid(pictures) if isinstance(pictures, Path) else pictures
-    source = open_source(paths, **reading)
+    source = open_source(pictures, **reading)
     parts, most, what = [], MAX_VALUES // store.d, source.info.description
     for batch in source.batches(256):
         values = batch.pixels.astype(np.float32)

@@ -46,7 +46,10 @@ def test_a_grid_is_refused_by_novelty_and_its_single_pictures_are_read(capsys):
     options = ["--method", "optimal", "--n", "2", "--steps", "1", "--limit", "20"]
     for out in ("grid.png", "pictures"):
         assert run(["sample", "--data", "digits", *options, "--out", out]) == 0
-    assert run(["novelty", "grid.png", "digits"]) == 2
-    assert "grid.png is a grid of pictures, expected single ones" in capsys.readouterr().err
+    capsys.readouterr()
+    assert run(["novelty", "grid.png", "moons"]) == 2
+    out, err = capsys.readouterr()
+    assert "grid.png is a grid of pictures, expected single ones" in err
+    assert not out  # refused before a store is built
     for path in ("pictures", "pictures/0001.png"):
         assert run(["novelty", path, "digits"]) == 0
