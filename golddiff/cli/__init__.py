@@ -119,7 +119,8 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
         status = INTERRUPTED
     except OSError as error:
         # Readers and writers raise GoldDiffErrors; other OSErrors come from the disk or a path.
-        return _fail(str(error), BAD_INPUT)
+        parts = [str(part) for part in (error.filename, error.strerror) if part]
+        return _fail(": ".join(parts) or str(error), BAD_INPUT)
     except MemoryError:
         message = "memory: not enough for this run; use smaller or fewer images"
         return _fail(message, BAD_INPUT)

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from PIL import Image
@@ -49,6 +50,16 @@ def test_home_is_meant_by_a_tilde_that_the_shell_left(monkeypatch, tmp_path):
     assert run(["info", "~/moons.store", "--json=~/info.json"]) == 0
     assert sorted(p.name for p in (tmp_path / "my home").iterdir()) == ["info.json", "moons.store"]
     assert not (tmp_path / "~").exists()
+
+
+def test_what_a_disk_refuses_is_told_without_a_number(monkeypatch, fails):
+    for error, line in (
+        (FileNotFoundError(2, "No such file or directory", "a.store"), "a.store: No such file"),
+        (OSError(28, "No space left on device"), "golddiff: No space left"),
+        (OSError("the address does not answer"), "golddiff: the address does not answer"),
+    ):
+        monkeypatch.setattr("golddiff.store.cache.entries", mock.Mock(side_effect=error))
+        assert line in fails("cache")
 
 
 def test_index_describes_a_store_of_points(capsys):
