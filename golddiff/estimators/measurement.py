@@ -261,11 +261,15 @@ def pictures_of(
         differences is grey, and white where the standard deviation is half the range from black to
         white. Both are omitted for a single restoration or nearly equal ones.
     """
-    known = measurements(operator, y[None], operator.shape, 0.0, 1.0)[0]
-    first = known.project(np.zeros((1, math.prod(operator.shape)), np.float32))
+    known = y.float()
+    if y.shape != operator.shape:
+        measured = measurements(operator, y[None], operator.shape, 0.0, 1.0)[0]
+        # One iteration: exact for holes, grey and lower resolution; more would sharpen a blur.
+        first = measured.project(np.zeros((1, math.prod(operator.shape)), np.float32), 1)
+        known = torch.from_numpy(first).float().reshape(operator.shape)
     spread = images.std(dim=0, correction=0)
     shown = {
-        "known": torch.from_numpy(first).float().reshape(operator.shape),
+        "known": known,
         **{f"restoration {i + 1}": image for i, image in enumerate(images)},
     }
     if spread.max() >= MIN_SPREAD:

@@ -274,6 +274,16 @@ def test_mean_and_spread_are_shown_only_if_restorations_differ(other):
     ]  # fmt: skip
 
 
+def test_a_blurred_picture_is_shown_as_it_was_given(other):
+    blur = operators.blurred(2)
+    y = blur(other)[0]
+    assert torch.equal(pictures_of(other[:1], y, linear(blur, SHAPE, SHAPE))["known"], y)
+    with_hole = operators.composed(blur, operators.kept(KNOWN))
+    y = with_hole(other)[0] + 0.05  # LSQR would sharpen it until it rings
+    known = pictures_of(other[:1], y, linear(with_hole, SHAPE, tuple(y.shape)))["known"]
+    assert known.abs().max() < 1
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_torchs_default_device_has_no_effect(store, other, name):
     y, results = OPERATORS[name](other[:1]), []
