@@ -105,6 +105,8 @@ def restore(options: _RestoreOptions) -> None:
         image, opened.shape, missing=missing, upscale=job.upscale or 1,
         colours=job.colours, blur=job.deblur,
     )  # fmt: skip
+    if len(y) == 3 and (y == y[0]).all():
+        say("the picture is grey: --colours colours it, --channels 1 fills and keeps it grey")
     minutes = SECONDS * operator.matrix.nnz * job.n * job.steps / 60
     if minutes > 2:
         say(f"this takes about {minutes:.0f} minutes; a smaller --deblur, --n or --size is faster")

@@ -78,6 +78,24 @@ def test_the_minutes_of_a_wide_blur_are_told_before_they_pass(folder, monkeypatc
         assert ("minutes; a smaller --deblur, --n or --size is faster\nno" in out) == told
 
 
+def test_a_grey_picture_among_colour_ones_is_told_with_the_options_for_it(
+    folder, monkeypatch, capsys
+):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(folder / "cache"))
+    monkeypatch.chdir(folder)
+    with Image.open("damaged.png") as picture:
+        picture.convert("L").save("grey.png")
+    hole = ["--data", "photos", "--n", "1", "--steps", "2", "--hole", "4,4,6,6"]
+    for picture, more, told in (
+        ("grey.png", [], True),
+        ("grey.png", ["--colours"], False),
+        ("grey.png", ["--channels", "1"], False),
+        ("damaged.png", [], False),
+    ):
+        assert run(["restore", picture, *hole, *more]) == 0
+        assert ("the picture is grey: --colours" in capsys.readouterr().out) == told
+
+
 def test_no_softness_is_refused_where_no_noise_is_found_before_masks_are_computed(
     folder, monkeypatch, fails
 ):
