@@ -17,6 +17,7 @@ from golddiff.sources.picture import fit_to_shape, scale_and_crop
 from golddiff.system.arguments import LEAST, check_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import is_whole
+from golddiff.system.units import shape_text
 
 Operator = Callable[[torch.Tensor], torch.Tensor]
 
@@ -120,7 +121,7 @@ def known_of(
             missing part covers all of the kept part or none.
     """
     if len(shape) != 3 or shape[0] not in (1, 3):
-        raise ArgumentError(f"data: holds {shape}, expected grey or colour pictures")
+        raise ArgumentError(f"data: holds {shape_text(shape)}, expected grey or colour pictures")
     channels, height, width = shape
     lossy: list[Operator] = []
     if colours:

@@ -65,6 +65,8 @@ def test_restore_writes_its_files_and_refuses_bad_options(folder, capsys, monkey
     assert run(["index", "photos", "photos.store"]) == 0
     assert run(["restore", "damaged.png", "--store", "photos.store", "--size", "8"]) == 2
     assert "--size: does not apply to a store" in capsys.readouterr().err
+    assert run(["restore", "damaged.png", "--data", "moons", "--colours"]) == 2
+    assert "--data: holds points of 2 values, expected grey" in capsys.readouterr().err
 
 
 def test_the_minutes_of_a_wide_blur_are_told_before_they_pass(folder, monkeypatch, capsys):
