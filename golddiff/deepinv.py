@@ -42,7 +42,7 @@ class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
         check_denoises(denoiser)
         if not denoiser.store.is_pixels:
             raise ArgumentError(
-                "denoiser: its store holds floats, expected uint8 images, whose range is known"
+                "denoiser: its store holds floats without value_range=, expected pixels"
             )
         self.denoiser, self.labels = denoiser, labels
 

@@ -100,4 +100,4 @@ def queries():
 def float64_images(store):
     """All images of a store as float64 in [-1, 1], (n, d), computed from the stored values."""
     raw = np.asarray(store.flat, dtype=np.float64)
-    return raw / 127.5 - 1 if store.is_pixels else raw
+    return raw / 127.5 - 1 if store.manifest.dtype == "uint8" else raw

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+import golddiff
 import golddiff.store.build
 from golddiff.sources.source import Batch, Skipped, SourceInfo
 from golddiff.store.images import ImageStore
+from golddiff.store.manifest import FORMAT, VERSION, sealed
 from golddiff.system.errors import ArgumentError, SourceError, StoreError
 
 
@@ -37,6 +39,28 @@ class TestContents:
     def test_stored_floats_are_exact(self, make_store):
         latents = torch.randn(9, 4, 3, 3) * 5
         assert torch.equal(make_store(latents).images(), latents)
+
+    def test_floats_whose_range_is_given_are_pixels(self, pixels, make_store, tmp_path):
+        black_and_white = 255 * (pixels > 127).to(torch.uint8)
+        floats = black_and_white.float() / 255  # torchvision's ToTensor
+        stores = (
+            ImageStore.build(floats, tmp_path / "floats", value_range=(0, 1)),
+            make_store(black_and_white),
+            make_store(2 * floats - 1),
+        )
+        assert [store.is_pixels for store in stores] == [True, True, False]
+        ranged, plain, latents = (
+            golddiff.sample(golddiff.Wiener(store), 8, steps=3).images for store in stores
+        )
+        assert torch.allclose(ranged, plain, atol=1e-5)
+        assert ranged.abs().max() == 1 < latents.abs().max()
+
+    def test_a_manifest_of_an_earlier_version_says_by_its_type_whether_it_holds_pixels(self, store):
+        path = store.path / "manifest.json"
+        body = json.loads(path.read_text())
+        del body["is_pixels"], body["digest"], body["format"], body["version"]
+        path.write_text(sealed(FORMAT, VERSION, body))
+        assert ImageStore.open(store.path).is_pixels
 
     @pytest.mark.parametrize(
         "rows", [[3, 1, 1], torch.tensor([0]), slice(5, 20, 3), 7, np.arange(4)]
@@ -159,7 +183,7 @@ class FailingSource:
 
     def __init__(self, error=None):
         self.error = error
-        self.info = SourceInfo((1, 4, 4), np.dtype(np.uint8), False)
+        self.info = SourceInfo((1, 4, 4), np.dtype(np.uint8), False, True)
         self.total, self.skipped = 3, Skipped()
 
     def batches(self, size):

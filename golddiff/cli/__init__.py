@@ -104,7 +104,9 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
     """Run a command line with the given commands; print errors, return the exit status."""
     # Shells leave the ~ of --out=~/a.png and of quoted paths.
     home = os.path.expanduser("~")
-    arguments = [re.sub("^(--[^=]+=)?~(?=/|$)", rf"\g<1>{home}", a) for a in arguments]
+    arguments = [
+        re.sub("^(--[^=]+=)?~(?=/|$)", lambda m: (m[1] or "") + home, a) for a in arguments
+    ]
     words = [w for a in arguments for w in (a.split("=", 1) if a.startswith("--") else [a])]
     try:
         for option, value in pairwise(words):

@@ -24,7 +24,7 @@ from golddiff.system.files import atomic_write, leads_out
 NAME = "shards.json"
 FORMAT = "golddiff-shards"
 VERSION = 1
-SHARED_FIELDS = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
+SHARED_FIELDS = ("shape", "dtype", "labelled", "is_pixels", "class_names", "proxy_shape")
 
 
 @dataclass(frozen=True)

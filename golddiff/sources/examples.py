@@ -96,7 +96,7 @@ class ExampleSource:
         self._first, self._grey_inferred = self._probe(description)
         self.info = SourceInfo(
             self._first.shape, self._first.dtype, self.labels is not None or self._first.labelled,
-            class_names, description,
+            options.are_pixels(self._first.dtype), class_names, description,
         )  # fmt: skip
 
     def batches(self, size: int) -> Iterator[Batch]:

@@ -45,6 +45,7 @@ class SourceInfo:
     shape: tuple[int, ...]  # shape of one example: (C, H, W), or (D,) for plain points
     dtype: np.dtype[np.generic]  # ``uint8`` or ``float32``
     labelled: bool  # whether batches carry labels
+    is_pixels: bool  # whether the range of the values is known, and mapped to [-1, 1]
     class_names: tuple[str, ...] | None = None  # one name per class index, if the source has names
     description: str = ""  # one line for the manifest and the progress bar ("folder photos")
 
@@ -105,8 +106,10 @@ class Rows:
         self.labels, class_names = chosen_labels(options, total, labels, class_names, description)
         self.total = options.limited(total)
         self.skipped, self.names = Skipped(), list(names[: self.total])
-        labelled = self.labels is not None
-        self.info = SourceInfo(shape, np.dtype(dtype), labelled, class_names, description)
+        self.info = SourceInfo(
+            shape, np.dtype(dtype), self.labels is not None, options.are_pixels(np.dtype(dtype)),
+            class_names, description,
+        )  # fmt: skip
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order, as copies: pixels (b, *shape) and labels (b,) or None."""

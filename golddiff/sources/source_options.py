@@ -28,8 +28,8 @@ class SourceOptions:
         seed: random seed of the points of moons and the crops of patches.
         labels: N integers >= 0, one for each example of the whole source (before ``limit``); they
             replace the source's own labels.
-        value_range: least and largest value of float images, mapped to -1 and 1. None or (-1, 1):
-            floats keep their values.
+        value_range: least and largest value of float images, mapped to -1 and 1: they are pixels,
+            and samples are clipped. None: floats keep their values, and may be latents.
 
     Raises:
         ArgumentError: an option has a value that is not allowed.
@@ -68,6 +68,10 @@ class SourceOptions:
         if self.value_range is None:
             del options["value_range"]  # older stores and shards have no such key and must match
         return options
+
+    def are_pixels(self, dtype: Any) -> bool:
+        """Whether values of a NumPy dtype have a known range: uint8, or floats with value_range."""
+        return self.value_range is not None or bool(dtype == "uint8")
 
     def limited(self, count: int) -> int:
         """The number of examples to read out of ``count``."""

@@ -66,8 +66,8 @@ def _empty_manifest(info: SourceInfo) -> Manifest:
     """The manifest of a source before any image is read."""
     names = None if info.class_names is None else [printable(name) for name in info.class_names]
     return Manifest(
-        0, info.shape, info.dtype.name, info.labelled, names, quarter_shape(info.shape),
-        printable(info.description),
+        0, info.shape, info.dtype.name, info.labelled, info.is_pixels, names,
+        quarter_shape(info.shape), printable(info.description),
     )  # fmt: skip
 
 

@@ -47,7 +47,8 @@ class ImageStore(TrainingSet):
         class_counts: number of images of each non-empty class, ascending; empty without labels.
         classes: the non-empty classes.
         names: file name of each image in its folder, archive or table; None if it has none.
-        is_pixels (bool): whether the store holds 8-bit images, whose values lie in [-1, 1].
+        is_pixels (bool): whether values are pixels in [-1, 1]: 8-bit images, or floats whose
+            ``value_range`` was given. Samples are then clipped.
         flat: (n, d) uint8 or float32, memory-mapped.
         stored: ``flat`` with its scale and offset to [-1, 1]: value = flat * scale + offset.
         radius: R = max_i ||x_i||, rounded up; the data radius of the paper's Theorem 1.

@@ -36,6 +36,7 @@ class Manifest:
     shape: tuple[int, ...]  # shape of one example, (C, H, W) or (D,)
     dtype: str  # "uint8" or "float32"
     labelled: bool  # whether the store has labels.bin
+    is_pixels: bool  # whether the values are pixels in [-1, 1]; latents and points have no range
     class_names: list[str] | None  # a name for each class index, or None
     proxy_shape: tuple[int, ...]  # shape of one screening proxy
     source: str  # description of the images' source, in one line
@@ -86,6 +87,7 @@ class Manifest:
         except OSError as error:
             raise StoreError(f"store: {path} cannot be read ({error.strerror or error})") from error
         body = unsealed(str(path), text, FORMAT, VERSION, "manifest of a golddiff store")
+        body.setdefault("is_pixels", body.get("dtype") == "uint8")  # a new field
         problem = _problem(body)
         if problem:
             raise StoreError(f"store: {path} {problem}; build the store again")
@@ -191,7 +193,8 @@ def _problem(body: dict[str, Any]) -> str | None:
     names, files = body.get("class_names"), body.get("files")
     names_valid = names is None or (isinstance(names, list) and all(type(n) is str for n in names))
     others_valid = isinstance(body.get("source"), str) and _whole(body.get("skipped"), 0)
-    if not (names_valid and others_valid and isinstance(body.get("labelled"), bool)):
+    flags = body.get("labelled"), body.get("is_pixels")
+    if not (names_valid and others_valid and all(isinstance(flag, bool) for flag in flags)):
         return "lacks fields of a manifest"
     required = {"pixels.bin", "proxies.bin", "norms.bin", *(["labels.bin"] * body["labelled"])}
     if not isinstance(files, dict) or not required <= files.keys():

@@ -68,7 +68,7 @@ class TrainingSet(ABC):
         """Read the metadata from ``manifest``; artifacts are saved in the folder ``path``."""
         self.path, self.manifest = path, manifest
         self.n, self.shape, self.d = manifest.n, manifest.shape, math.prod(manifest.shape)
-        self.class_names, self.is_pixels = manifest.class_names, manifest.dtype == "uint8"
+        self.class_names, self.is_pixels = manifest.class_names, manifest.is_pixels
         self.artifacts = Artifacts(path, identity_of(manifest))
         self._factors: dict[int | None, Factor] = {}
 
