@@ -86,10 +86,11 @@ def test_a_forked_process_starts_its_own_threads():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_blas_uses_one_thread_within_tasks():
+@pytest.mark.parametrize(("tasks", "threads"), [(8, None), (8, 1), (1, None)])
+def test_blas_uses_one_thread_within_tasks(tasks, threads):
     with threadpool_limits(2, user_api="blas"):
-        counts = list(map_ordered(lambda _: blas_threads(), range(8)))
-        assert counts == [{1}] * 8
+        counts = list(map_ordered(lambda _: blas_threads(), range(tasks), threads))
+        assert counts == [{1}] * tasks
         assert blas_threads() == {2}
 
 

@@ -53,7 +53,7 @@ def map_ordered(
     available = torch.get_num_threads()
     threads = available if threads is None else threads
     workers = min(threads, len(items))
-    if workers <= 1 or getattr(_thread, "busy", False):
+    if getattr(_thread, "busy", False):
         yield from map(function, items)
         return
 
@@ -61,7 +61,10 @@ def map_ordered(
         _thread.busy = True  # a nested call that waits for its own pool could deadlock
         return function(item)
 
-    with single_threaded_blas():
+    with single_threaded_blas():  # for one task too: a product's last digits follow its threads
+        if workers <= 1:
+            yield from map(function, items)
+            return
         # All calls share a pool. If fewer tasks may run than it has threads, only so many are
         # submitted at a time.
         most = workers if threads < available else IN_FLIGHT * workers

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 import golddiff
 from golddiff.estimators.masks import locality_mask, outputs_of, unit_counts
@@ -180,6 +181,26 @@ def test_masks_that_do_not_fit_in_memory_are_refused(
     monkeypatch.setattr("golddiff.system.memory.free_memory", lambda: 5 * 768 * 256 - 1.0)
     with pytest.raises(ArgumentError, match="memory: the masks of images of 768 values would take"):
         golddiff.PCA(store, share="pixel")(queries(store, 1.0), 1.0)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("share", ["pixel", "2x2", "seamless"])
+def test_results_do_not_depend_on_batch_threads_or_memory(
+    make_store, smooth_images, queries, share
+):
+    store = make_store(smooth_images(1000, (1, 16, 16)))
+    schedule = golddiff.PaperSchedule(variant="released")
+    x = queries(store, 0.7)
+    with threadpool_limits(2, user_api="blas"):
+        for wrapped in (lambda pca: pca, lambda pca: golddiff.GoldDiff(pca, schedule)):
+            denoiser = wrapped(golddiff.PCA(store, share=share))
+            mean = denoiser(x, 0.7)
+            little_memory = wrapped(golddiff.PCA(store, memory_limit=1, share=share))
+            assert torch.equal(little_memory(x, 0.7), mean)
+            assert torch.equal(torch.cat([denoiser(query[None], 0.7) for query in x]), mean)
+            torch.set_num_threads(1)
+            assert torch.equal(denoiser(x, 0.7), mean)
+            torch.set_num_threads(2)
 
 
 def test_a_description_keeps_the_share(store):
