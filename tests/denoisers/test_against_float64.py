@@ -159,6 +159,17 @@ def test_optimal_is_accurate_for_tied_images_far_from_the_query(make_store, valu
     assert error < 1e-5
 
 
+@pytest.mark.kernels
+@pytest.mark.parametrize("ratio", [30, 1e3, 1e5])
+@pytest.mark.parametrize("sigma", [0.5, 10.0, 1e3])
+def test_optimal_is_accurate_for_queries_with_far_more_noise_than_sigma(
+    store, queries, sigma, ratio
+):
+    images, x = float64_images(store), queries(store, sigma * ratio)
+    error = gap(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
+    assert error < 1e-5
+
+
 def test_constant_values_give_accurate_finite_means(make_store, smooth_images, queries):
     """As at MNIST's border: values of zero variance, by which the mask is normalised."""
     pixels = smooth_images(120, (1, 8, 8))
