@@ -76,6 +76,18 @@ def test_a_posterior_of_one_image_has_no_variance(make_store):
     assert torch.allclose(vectors.flatten(2).norm(dim=2), torch.ones(1, 2))
 
 
+def test_a_posterior_of_two_images_varies_in_the_direction_between_them(make_store, smooth_images):
+    for seed in range(60):  # ARPACK fails for a few
+        store = make_store(smooth_images(2, (1, 9, 9), seed))
+        a, b = images = store.images().double()
+        posterior = golddiff.Optimal(store).posterior(images.mean(dim=0, keepdim=True), 10.0)
+        (values,), (vectors,) = posterior.directions(30)
+        variance = float((a - b).square().sum() / 4)  # both have weight 1/2
+        assert values.tolist() == pytest.approx([variance] + 29 * [0.0], rel=1e-5, abs=1e-9)
+        units = vectors.double().flatten(1)
+        assert torch.allclose(units @ units.T, torch.eye(30).double(), atol=1e-5)
+
+
 @pytest.mark.parametrize("sigma", [1e-3, 1e-6, 1e-15])
 def test_the_gradient_is_0_where_one_image_has_all_the_weight(make_store, sigma):
     """The Jacobian is covariance / sigma^2: rounding of the covariance would be divided too."""
