@@ -57,7 +57,7 @@ def iddpm(C_1: float = 0.001, C_2: float = 0.008, M: int = 1000) -> dict[str, An
     C_1 bounds the ratio of neighbouring alpha-bars; C_2 is the offset of the cosine schedule.
     """
     levels = iddpm_levels(C_1, C_2, M)
-    known = torch.tensor(levels, dtype=torch.float64)
+    known = torch.tensor(levels[:M], dtype=torch.float64)  # the last level, 0, has no timestep
 
     def schedule(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         nearest = (sigma[:, None] - known).abs().argmin(dim=1)

@@ -165,6 +165,12 @@ def test_vp_sigma_limits_match_the_ends_of_time():
     assert oracle.sigma_min == pytest.approx(1e-3, rel=1e-3)
 
 
+def test_iddpm_uses_its_first_timestep_below_its_lowest_level():
+    """EDM's sampler ends at sigma 0.002, nearer to 0 than to the lowest level 0.0064."""
+    levels = torch.tensor([0.002, 1e-6], dtype=torch.float64)
+    assert preconditioning.iddpm()["schedule"](levels)[1].tolist() == [0, 0]
+
+
 def test_iddpm_rounds_sigma_to_its_levels_and_drops_the_variance():
     levels = torch.tensor(preconditioning.iddpm_levels(0.001, 0.008, 1000), dtype=torch.float64)
     assert (levels[1:] < levels[:-1]).all()
