@@ -196,7 +196,8 @@ def sample(
     Args:
         denoiser: any ``D(x, sigma, labels)`` with a ``store``, which has the shape of an image.
         n: number of images.
-        steps: number of denoising steps, 1 to 1000.
+        steps: number of denoising steps, 1 to 1000. DDIM's timesteps are 1000 // steps apart from 0
+            on, as diffusers'. So 1 to 5 steps, or 501, start at much less noise than 10 or 500.
         sampler: "ddim", the paper's, or "heun", EDM's (2 * steps - 1 denoiser calls).
         seed: seed of the starting noise; the images do not depend on the batch size.
         labels: class index for all images, or one per image.

@@ -64,6 +64,7 @@ def restore(
     After each step the estimate is projected towards the measurement, and unmeasured values move
     with their neighbours: x0 + a K A^T (A K A^T)^+ (y - A x0), with the least a that brings A x0
     within ``noise`` of y (``Measurement.project_smoothly`` of ``golddiff.estimators.measurement``).
+    LSQR approximates the pseudo-inverse and stops at the noise, so that noise is not amplified.
     The golden subset is the nearest images by the sum of both terms.
 
     The measurement nearly determines the result, so restorations from the same training images
