@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
 GREY = slice(32, 224)  # grey values of 0 to 255: a mask has few, at soft edges; a photograph many
 MAX_GREY = 0.5  # largest share of grey pixels in a mask
+MISFIT = 0.03  # a difference beyond the noise that a wrong width of blur leaves, and rounding not
 SECONDS = 4e-7  # per entry of a wide blur's matrix, step and restoration, at 64 x 64 RGB
 WHITE_OR_BLACK = [0] * 128 + [255] * 128  # lookup table that rounds grey to white or black
 
@@ -125,6 +126,10 @@ def restore(options: _RestoreOptions) -> None:
             denoiser, y[None], operator, noise, softness=softness, n=job.n, steps=job.steps,
             seed=job.seed, attribution=job.explain is not None, on_step=on_step,
         )  # fmt: skip
+    misfit = float((operator(samples.images) - y).square().mean().sqrt())
+    if misfit > 2 * noise + MISFIT:
+        say(f"no picture fits yours: restorations differ by {misfit:.2f} from what is known (white "
+            "to black is 2); a smaller --deblur or a larger --noise may help")  # fmt: skip
     if job.explain is not None:
         from golddiff.evaluation.report import write_report
 

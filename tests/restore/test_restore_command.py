@@ -156,3 +156,15 @@ def test_a_grey_photograph_is_refused_as_a_mask(folder, monkeypatch, fails):
     Image.fromarray(grey).save("photograph.png")
     message = fails("restore", "damaged.png", "--data", "photos", "--mask", "photograph.png")
     assert "--mask: 75% of it is grey" in message
+
+
+def test_a_picture_that_is_sharper_than_its_blur_allows_is_told(folder, monkeypatch, capsys):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(folder / "cache"))
+    monkeypatch.chdir(folder)
+    squares = (np.indices((16, 16)) // 2).sum(axis=0) % 2 * 255
+    Image.fromarray(squares.astype(np.uint8)).save("sharp.png")
+    Image.new("L", (16, 16), 128).save("flat.png")
+    options = ["--data", "photos", "--deblur", "2", "--noise", "0.01", "--n", "1", "--steps", "3"]
+    for picture, told in (("sharp.png", True), ("flat.png", False)):
+        assert run(["restore", picture, *options]) == 0
+        assert ("no picture fits yours" in capsys.readouterr().out) == told
