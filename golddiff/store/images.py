@@ -140,7 +140,7 @@ class ImageStore(TrainingSet):
             skip_bad: skip and count unreadable images instead of raising an error.
             limit: use at most this many images.
             seed: seed of the generated sources "moons" and "patches".
-            value_range: smallest and largest value of float images that are not in [-1, 1].
+            value_range: smallest and largest value of float images, which are then pixels.
             overwrite: replace an existing store once the new one is complete.
             progress: show a progress bar.
 

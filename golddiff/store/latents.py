@@ -117,6 +117,7 @@ class _Latents:
             images.info,
             shape=tuple(encode(vae, torch.zeros(1, *shape, device="cpu")).shape[1:]),
             dtype=np.dtype(np.float32),
+            is_pixels=False,
             description=(
                 f"latents of {images.info.description} ({type(vae).__name__}, "
                 f"scaling factor {vae.config.scaling_factor:g})"
