@@ -215,8 +215,7 @@ def noise_levels(steps: int, sampler: str, start: float | None = None) -> list[f
     Raises:
         ArgumentError: steps are not 1 to 1000; the sampler is unknown.
     """
-    check_settings(1, steps, sampler, 0)
-    chosen = SAMPLERS[sampler]
+    chosen = check_steps(steps, sampler)
     return chosen.levels(steps) if start is None else chosen.below(start, steps)
 
 
@@ -248,9 +247,14 @@ def sampler_named(name: str, argument: str = "sampler") -> Sampler:
 
 def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int = 64) -> None:
     """Check the arguments of :func:`golddiff.sample` before a store is opened or built."""
-    for name, value in (("n", n), ("steps", steps), ("batch_size", batch_size)):
-        check_count(name, value)
-    if steps > MAX_STEPS:
-        raise ArgumentError(f"steps: got {steps}, expected at most {MAX_STEPS}")
-    sampler_named(sampler)
+    check_count("n", n)
+    check_count("batch_size", batch_size)
+    check_steps(steps, sampler)
     check_seed(seed)
+
+
+def check_steps(steps: int, sampler: str) -> Sampler:
+    """The sampler of this name; raises unless it can run that number of steps."""
+    if check_count("steps", steps) > MAX_STEPS:
+        raise ArgumentError(f"steps: got {steps}, expected at most {MAX_STEPS}")
+    return sampler_named(sampler)

@@ -201,7 +201,7 @@ def check_apart(name: str, path: Path | None, source: str | Path | None) -> None
     """
     if path is None or source is None or not is_path(str(source)):
         return
-    target, read = _real(path), _real(Path(source).expanduser())
+    target, read = _real(path), _real(Path(source))
     if target == read or read in target.parents:
         where = "is" if target == read else "is in"
         raise ArgumentError(f"{name}: {path} {where} {source}, which is read; give another place")

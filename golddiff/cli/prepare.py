@@ -92,10 +92,10 @@ def prepare(options: _PrepareOptions) -> None:
 
 
 def _levels(options: _PrepareOptions) -> list[float]:
-    from golddiff.samplers import check_settings, checked_levels, noise_levels
+    from golddiff.samplers import check_steps, checked_levels, noise_levels
 
     if options.sigmas is None:
-        check_settings(1, options.steps, options.sampler, 0)
+        check_steps(options.steps, options.sampler)
         return noise_levels(options.steps, options.sampler)
     defaults = (_PrepareOptions.steps, _PrepareOptions.sampler)
     if (options.steps, options.sampler) != defaults:

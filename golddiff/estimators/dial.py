@@ -26,7 +26,7 @@ from golddiff.store.images import ImageStore, StoreOrPath, opened
 from golddiff.store.novelty import Watch, spacing
 from golddiff.store.novelty import novelty as novelty_of
 from golddiff.supports.paper import PaperSchedule
-from golddiff.system.arguments import check_number
+from golddiff.system.arguments import check_novelty
 from golddiff.system.numbers import F64
 from golddiff.system.progress import waiting
 
@@ -71,11 +71,6 @@ def recommended(
     """
     novelty, store = check_novelty(novelty), opened(store)
     return at_threshold(store, dial_with_bar(store, progress).threshold(novelty), seed)
-
-
-def check_novelty(novelty: object) -> float:
-    """The novelty as a float; raises unless it is a number from 0 to 1."""
-    return check_number("novelty", novelty, "a number from 0 to 1", 0, 1)
 
 
 def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff:

@@ -149,7 +149,7 @@ def check_method(name: str, settings: MethodSettings) -> None:
             allowed = ", ".join(other for other in METHODS if setting in METHODS[other].settings)
             raise ArgumentError(f"{setting}: does not apply to method {method}, only to {allowed}")
     if settings.novelty is not None:
-        from golddiff.estimators.dial import check_novelty  # imports torch: not for --help
+        from golddiff.system.arguments import check_novelty  # imports torch: not for --help
 
         check_novelty(settings.novelty)
     for setting in ("m_min", "m_max"):

@@ -229,18 +229,18 @@ def main_directions(times: Callable[[F64], F64], d: int, k: int) -> tuple[F64, F
         rows = np.stack([times(row[None])[0] for row in np.eye(d)])
         values, columns = np.linalg.eigh((rows + rows.T) / 2)
         return largest_first(values, columns, k)
+    # Fixed, so results are reproducible.
+    starts = [np.random.default_rng(seed).standard_normal(d) for seed in range(STARTS)]
+    if not times(starts[0][None]).any():  # a posterior of one image: ARPACK fails on zeros
+        return np.zeros(k), np.eye(k, d)
     operator = LinearOperator((d, d), lambda v: times(v.reshape(1, d))[0])
-    for seed in range(STARTS):  # fixed, so results are reproducible
-        start = np.random.default_rng(seed).standard_normal(d)
-        if not times(start[None]).any():  # a posterior of one image: ARPACK fails on zeros
-            return np.zeros(k), np.eye(k, d)
+    while True:
         try:
-            values, columns = eigsh(operator, k, v0=start, tol=1e-9)
+            values, columns = eigsh(operator, k, v0=starts.pop(0), tol=1e-9)
             return largest_first(values, columns, k)
         except ArpackError as error:  # no further direction found, if few images have weight
-            if isinstance(error, ArpackNoConvergence) or seed == STARTS - 1:
+            if isinstance(error, ArpackNoConvergence) or not starts:
                 raise
-    raise AssertionError("unreachable")
 
 
 def largest_first(values: F64, columns: F64, k: int) -> tuple[F64, F64]:

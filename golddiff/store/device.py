@@ -156,11 +156,9 @@ def device_store(store: Any, device: Device) -> Any:
     if not isinstance(store, ImageStore):
         return store
     copies: dict[torch.device, DeviceStore] = store.__dict__.setdefault("_on_device", {})
-    if place not in copies:
-        if place.type == "cpu":
-            return store
+    if place.type != "cpu" and place not in copies:
         copies[place] = DeviceStore(store, place)
-    return copies[place]
+    return copies.get(place, store)
 
 
 def free_bytes(device: torch.device) -> float:

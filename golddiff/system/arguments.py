@@ -84,6 +84,11 @@ def check_positive(name: str, value: object) -> float:
     return check_number(name, value, "a finite number above 0", LEAST, MOST)
 
 
+def check_novelty(value: object) -> float:
+    """The novelty as a float; raises unless it is a number from 0 to 1."""
+    return check_number("novelty", value, "a number from 0 to 1", 0, 1)
+
+
 def as_number(value: object) -> float:
     """A Python or NumPy number, or a 0-dim tensor or array of one, as a float.
 
