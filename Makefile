@@ -3,17 +3,22 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Without bytecode, each of the many processes that the tests start compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-processes test-rest test-kernels lint format docs release-check fuzz numbers kills sessions clean
 
 demo: $(VENV)/.installed
 	$(BIN)/golddiff demo --out demo
 
-# Two processes side by side: most tests keep one core busy.
+# Two side by side: most tests keep one core busy.
 PROCESSES := tests/cluster tests/docs tests/studio tests/reliability
+ifeq ($(shell uname -sm),Linux x86_64)
+KERNELS := kernels-SSE kernels-AVX kernels-AVX2
+endif
 
-test: $(VENV)/.installed lint
-	$(MAKE) -O -j2 test-processes test-rest
-	$(MAKE) test-kernels
+test: $(VENV)/.installed
+	$(MAKE) -O -j2 lint test-processes test-rest $(KERNELS)
 
 test-processes:
 	$(BIN)/python -m pytest $(PROCESSES)
@@ -27,13 +32,10 @@ SSE := OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=defaul
 AVX := OPENBLAS_CORETYPE=Sandybridge MKL_CBWR=AVX ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX NUMBA_CPU_NAME=sandybridge
 AVX2 := OPENBLAS_CORETYPE=Haswell MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell
 
-test-kernels: $(VENV)/.installed
-ifeq ($(shell uname -sm),Linux x86_64)
-	$(MAKE) -O -j2 kernels-SSE kernels-AVX kernels-AVX2
-endif
+test-kernels: $(KERNELS)
 
 # Only the files that have such tests.
-kernels-%:
+kernels-%: $(VENV)/.installed
 	env $($*) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/$* OMP_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -m kernels $$(grep -rl --include='*.py' mark.kernels tests)
 
@@ -69,9 +71,10 @@ kills: $(VENV)/.installed
 sessions: $(VENV)/.installed
 	$(BIN)/python -m reliability.sessions
 
+# --no-compile: Python compiles what it imports, a small part of all this.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,studio,cluster]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,docs,studio,cluster]'
 	touch $@
 
 clean:
