@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,7 +112,7 @@ def restore(options: _RestoreOptions) -> None:
     minutes = SECONDS * operator.matrix.nnz * job.n * job.steps / 60
     if minutes > 2:
         say(f"this takes about {minutes:.0f} minutes; a smaller --deblur, --n or --size is faster")
-    noise = _estimated_noise(opened, operator, y) if job.noise is None else job.noise
+    noise = _estimated_noise(job, opened, operator, y) if job.noise is None else job.noise
     softness = SOFTNESS if job.softness is None else job.softness
     if noise == softness == 0:
         raise ArgumentError("softness: got 0 for a picture without noise, expected more than 0")
@@ -150,12 +151,17 @@ def restore(options: _RestoreOptions) -> None:
     write_json(job.json, figures)
 
 
-def _estimated_noise(opened: ImageStore, operator: LinearOperator, y: torch.Tensor) -> float:
-    """Estimate a picture's noise and print it."""
+def _estimated_noise(
+    job: _RestoreOptions, opened: ImageStore, operator: LinearOperator, y: torch.Tensor
+) -> float:
+    """Estimate a picture's noise, that of its JPEG encoding included, and print it."""
     from golddiff.estimators.noise_level import estimated_noise
+    from golddiff.sources.picture import jpeg_error
 
+    height, width = (side // (job.upscale or 1) for side in opened.shape[1:])
     with waiting("estimating the picture's noise"):
         noise, least = estimated_noise(opened, operator, y[None])
+        noise = math.hypot(noise, jpeg_error(job.picture, height, width))
     say(
         f"noise {noise:.2g}, estimated from the picture; give --noise if you know it"
         if noise
