@@ -260,9 +260,9 @@ class Estimator(Denoiser):
 
     weighs_images = True
     part_size = 512  # maximum number of images per call of weigh()
-    one_logit = False  # whether one logit per image serves all outputs
     merges = True  # whether the output is the mean of the merged partial posteriors
-    # Whether all outputs share one posterior, as Theorem 1 needs. Requires Optimal's extra methods.
+    # Whether one logit per image serves all outputs, so that they share one posterior, as Theorem 1
+    # needs. Requires Optimal's extra methods.
     joint = False
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:

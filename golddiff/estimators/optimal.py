@@ -40,7 +40,6 @@ class Optimal(Estimator):
         ArgumentError: the store cannot be opened, or the limit is not a number above 0.
     """
 
-    one_logit = True
     joint = True
     part_size = ROWS_PER_TASK
 

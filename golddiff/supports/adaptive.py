@@ -34,8 +34,7 @@ from golddiff.supports.index.blocks import SIDE
 from golddiff.supports.index.distances import IndexedBlocks, IndexedNumbers, TileBlocks
 from golddiff.supports.index.drawing import groups
 from golddiff.supports.index.image_index import Index, open_or_build
-from golddiff.supports.index.search import NeighborSearch
-from golddiff.supports.index.sharded_search import Search, ShardedSearch
+from golddiff.supports.index.search import NeighborSearch, Search, ShardedSearch
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
@@ -154,11 +153,11 @@ class FittedSchedule:
 
     def uses_subsets(self, prior: Prior) -> bool:
         """Whether queries may be answered from a subset of the images."""
-        one_logit = self.estimator.one_logit
-        if one_logit and not self.indexed:
+        joint = self.estimator.joint
+        if joint and not self.indexed:
             return False  # ranking all images costs as much as weighing them
         if isinstance(prior, LogWeights) and (
-            one_logit or not isinstance(self.estimator.store, ImageStore)
+            joint or not isinstance(self.estimator.store, ImageStore)
         ):
             return False  # the index and sharded stores do not support log weights
         large = self.estimator.store.count_of(prior) > rule.MIN_IMAGES
@@ -196,7 +195,7 @@ class FittedSchedule:
             metric: Metric
             if not self.indexed:
                 metric = TileBlocks.of(estimator.store.shape, relevance, side)
-            elif estimator.one_logit:
+            elif estimator.joint:
                 metric = IndexedNumbers(self.index)
             else:
                 metric = IndexedBlocks.of(self.index, relevance, side)
@@ -219,7 +218,7 @@ class _LevelSearch:
     def results(self, x: F32) -> dict[int, QueryResult]:
         """The results of queries (b, D) by index, without those that need all images."""
         images, results = len(self._everything), dict[int, QueryResult]()
-        samples = [] if self._prior else rule.samples_of(images, self._estimator.one_logit)
+        samples = [] if self._prior else rule.samples_of(images, self._estimator.joint)
         rules = (RandomSample(size, (3, *self._seeds)) for size in samples)
         for within in (*map(self._everything.sampled, rules), self._everything):
             left = [i for i in range(len(x)) if i not in results]
@@ -246,7 +245,7 @@ class _LevelSearch:
 
     def _from_draws(self, x: F32, search: Search, query: int) -> QueryResult | None:
         """Answer a query from draws; from its nearest images if a few have most of the weight."""
-        images, one_logit = len(self._everything), self._estimator.one_logit
+        images, joint = len(self._everything), self._estimator.joint
         sample, most = search.images < images, rule.MAX_SHARE_DRAWN * images
 
         def from_nearest() -> QueryResult | None:
@@ -254,7 +253,7 @@ class _LevelSearch:
 
         if sample:
             most = search.summary(query).effective  # more draws add no information
-        elif one_logit and search.summary(query).effective * rule.DECISIVE_SHARE < 1:
+        elif joint and search.summary(query).effective * rule.DECISIVE_SHARE < 1:
             return from_nearest()
         if most < rule.FIRST_DRAW:
             return None
@@ -274,10 +273,10 @@ class _LevelSearch:
             square, directions = drawn.square()
             excess = square * rule.margin(directions) ** 2 / self._tol**2
             decisive = drawn.largest_share() > rule.DECISIVE_SHARE
-            if decisive and (one_logit or self._narrow):
+            if decisive and (joint or self._narrow):
                 # Draws cannot detect that they lack a decisive image: the index may rank it too
                 # low, or it decides a few outputs alone. Without tiles all images are weighed.
-                return from_nearest() if one_logit or self._metric.side is not None else None
+                return from_nearest() if joint or self._metric.side is not None else None
             if excess <= 1:
                 support = self._with_prior(drawn.support())
                 return QueryResult(drawn.mean(), math.sqrt(square), float(count), support)

@@ -56,13 +56,13 @@ def margin(directions: float) -> float:
     return 1.1 + 5 / directions
 
 
-def samples_of(images: int, one_logit: bool) -> list[int]:
+def samples_of(images: int, joint: bool) -> list[int]:
     """The sizes of the random samples that are compared first, ascending.
 
-    With one logit per image, the index compares 16 images in the time that one is weighed. A
-    sample then saves time only if it is a small part of all images.
+    With one logit per image (``joint``), the index compares 16 images in the time that one is
+    weighed. A sample then saves time only if it is a small part of all images.
     """
-    min_ratio = MIN_SAMPLE_RATIO if one_logit else 2
+    min_ratio = MIN_SAMPLE_RATIO if joint else 2
     sizes = [FIRST_SAMPLE]
     while sizes[-1] < images:
         sizes.append(sizes[-1] * SAMPLE_GROWTH)

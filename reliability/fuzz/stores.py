@@ -14,7 +14,6 @@ import numpy as np
 from golddiff.sources import open_source
 from golddiff.store.images import ImageStore
 from golddiff.supports.index.image_index import Index
-from golddiff.supports.index.indexing import build as build_index
 from reliability.fuzz.bundle import bundle, files_of, link_to, unbundle, written
 from reliability.fuzz.images import array
 from reliability.fuzz.mutate import flip, mutated
@@ -38,7 +37,7 @@ def base() -> ImageStore:
     folder = Path(tempfile.mkdtemp(prefix="golddiff-fuzz-"))
     pixels = array(0, (IMAGES, 3, SIDE, SIDE))
     store = ImageStore.build(pixels, folder / "store", np.arange(IMAGES) % 3)
-    build_index(store)
+    Index.build(store)
     return store
 
 

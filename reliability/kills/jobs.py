@@ -15,8 +15,7 @@ import torch
 
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import index_latents
-from golddiff.supports.index import Index
-from golddiff.supports.index import indexing as index_build
+from golddiff.supports.index import Index, image_index
 from golddiff.system.errors import StoreError
 from golddiff_lab.cells import Cells
 from golddiff_lab.training.settings import TrainSettings
@@ -101,8 +100,8 @@ def _store(folder: Path) -> None:
 
 
 def _index(folder: Path) -> None:
-    index_build.PIECE = 4 * 144 * 100
-    index_build.build(ImageStore.open(folder / "store"))
+    image_index.PIECE = 4 * 144 * 100
+    Index.build(ImageStore.open(folder / "store"))
 
 
 def _check_index(folder: Path) -> None:

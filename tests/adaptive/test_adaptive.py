@@ -266,7 +266,7 @@ def test_seamless_pca_does_not_miss_a_dominant_image(make_store):
 class DrawnOptimal(Optimal):
     """Optimal, declared to have several logits per image, so that the schedule draws images."""
 
-    one_logit = False
+    joint = False
 
 
 def test_first_draws_come_from_a_random_sample_of_8192(make_store):

@@ -14,8 +14,7 @@ import torch
 
 from golddiff import ImageStore
 from golddiff.store.manifest import file_record
-from golddiff.supports.index import Index
-from golddiff.supports.index import indexing as build
+from golddiff.supports.index import Index, image_index
 from golddiff.system.errors import StoreError
 
 
@@ -30,7 +29,7 @@ def test_the_index_holds_the_coordinates_of_every_image(indexed):
 def test_the_index_does_not_depend_on_the_size_of_a_piece(make_store, smooth_images, monkeypatch):
     images = smooth_images(600, (1, 12, 12))
     first = Index.build(make_store(images))
-    monkeypatch.setattr(build, "PIECE", 4 * 144 * 50)
+    monkeypatch.setattr(image_index, "PIECE", 4 * 144 * 50)
     second = Index.build(make_store(images))
     assert np.abs(first.numbers.astype(int) - second.numbers).max() <= 1
     assert (first.numbers != second.numbers).mean() < 1e-4
@@ -56,7 +55,7 @@ def test_float_points_can_be_indexed(make_store):
 
 def test_an_interrupted_build_leaves_nothing_behind(make_store, smooth_images, monkeypatch):
     store = make_store(smooth_images(900, (1, 12, 12)))
-    monkeypatch.setattr(build, "PIECE", 4 * 144 * 100)
+    monkeypatch.setattr(image_index, "PIECE", 4 * 144 * 100)
     before = sorted(path.name for path in store.path.iterdir())
 
     def stop(what, done, total):
@@ -64,7 +63,7 @@ def test_an_interrupted_build_leaves_nothing_behind(make_store, smooth_images, m
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build.build(store, progress=stop)
+        Index.build(store, progress=stop)
     assert sorted(path.name for path in store.path.iterdir()) == before
     with pytest.raises(StoreError, match="has none yet"):
         Index.open(store)
@@ -75,11 +74,11 @@ def test_a_killed_build_leaves_no_index_and_the_next_one_succeeds(make_store, sm
     code = f"""
         import os, signal
         from golddiff import ImageStore
-        from golddiff.supports.index import indexing as build
-        build.PIECE = 4 * 144 * 100
+        from golddiff.supports.index import Index, image_index
+        image_index.PIECE = 4 * 144 * 100
         def stop(what, done, total):
             if done >= 700: os.kill(os.getpid(), signal.SIGKILL)
-        build.build(ImageStore.open({str(store.path)!r}), progress=stop)
+        Index.build(ImageStore.open({str(store.path)!r}), progress=stop)
     """
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert ended.returncode == -signal.SIGKILL
@@ -135,14 +134,14 @@ def test_invalid_manifests_are_refused(copy, change):
 
 def test_the_sample_for_fitting_blocks_is_limited_in_bytes(make_store, smooth_images, monkeypatch):
     store = make_store(smooth_images(60, (1, 20, 20)))
-    fitted, sample_sizes = build.blocks.fitted, []
+    fitted, sample_sizes = image_index.fitted, []
 
     def counted(shape, sample):
         sample_sizes.append(len(sample))
         return fitted(shape, sample)
 
-    monkeypatch.setattr(build, "SAMPLE_BYTES", 12 * 400 * 25)
-    monkeypatch.setattr(build.blocks, "fitted", counted)
+    monkeypatch.setattr(image_index, "SAMPLE_BYTES", 12 * 400 * 25)
+    monkeypatch.setattr(image_index, "fitted", counted)
     Index.build(store).check_contents()
     assert sample_sizes == [25]
 
@@ -152,9 +151,9 @@ def test_a_second_build_at_the_same_time_is_refused(make_store, smooth_images):
 
     def second(what, done, total):
         with pytest.raises(StoreError, match="another process"):
-            build.build(store)
+            Index.build(store)
 
-    build.build(store, progress=second)
+    Index.build(store, progress=second)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -184,7 +183,7 @@ def test_a_build_stopped_in_its_last_steps_can_be_repeated(
     store = make_store(smooth_images(60, (1, 20, 20)))
     expected = _bytes_of(Index.build(store).folder)
     shutil.rmtree(store.path / "index")
-    step, steps = getattr(build, name), 0
+    step, steps = getattr(image_index, name), 0
 
     def stopped(*arguments):
         nonlocal steps
@@ -193,9 +192,9 @@ def test_a_build_stopped_in_its_last_steps_can_be_repeated(
             raise KeyboardInterrupt
         return step(*arguments)
 
-    monkeypatch.setattr(build, name, stopped)
+    monkeypatch.setattr(image_index, name, stopped)
     with pytest.raises(KeyboardInterrupt):
-        build.build(store)
+        Index.build(store)
     monkeypatch.undo()
     assert _bytes_of(Index.build(store).folder) == expected
 

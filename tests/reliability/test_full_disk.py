@@ -14,8 +14,7 @@ HEAD = """
     from golddiff.store import build as store_build
     from golddiff.system.errors import GoldDiffError
     from golddiff.system.files import atomic_write
-    from golddiff.supports.index import Index
-    from golddiff.supports.index import indexing as index_build
+    from golddiff.supports.index import Index, image_index
     from golddiff.store.images import ImageStore
 
     disk = sys.argv[1]
@@ -72,7 +71,7 @@ def test_full_and_read_only_disks(tmp_path):
         print(sorted(os.listdir(disk)))
         os.remove(disk + "/filler")
         store = ImageStore.build(pixels, disk + "/s")
-        index_build.check_disk, index_build.PIECE = no_check, 60_000
+        image_index.check_disk, image_index.PIECE = no_check, 60_000
         fill(12_000)  # the index's numbers are 18 kB
         with reported():
             Index.build(store)

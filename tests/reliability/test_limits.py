@@ -17,8 +17,7 @@ def run(code, folder):
         import numpy as np
         from golddiff.system.errors import GoldDiffError
         from golddiff.store.images import ImageStore
-        from golddiff.supports.index import Index
-        from golddiff.supports.index import indexing as build
+        from golddiff.supports.index import Index, image_index
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         folder = {str(folder)!r}
         pixels = np.random.default_rng(0).integers(0, 256, (12_000, 12, 12), dtype=np.uint8)

@@ -1,9 +1,12 @@
-"""An index on disk, opened and checked."""
+"""An index on disk: built in one pass over the pixels, opened and checked."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,33 +15,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 
 from golddiff.kernels.byte_distances import MIDDLE
 from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import FileRecord, file_record, problem_of_files
-from golddiff.supports.index.blocks import Blocks, numbers_of, of_tensors
-from golddiff.supports.index.indexing import (
-    FOLDER,
-    FORMAT,
-    LENGTHS,
-    MANIFEST,
-    NUMBERS,
-    TENSORS,
-    VERSION,
-    Progress,
-    build,
-    file_sizes,
-    identity,
-    no_progress,
-)
-from golddiff.system.errors import BusyError, StoreError
-from golddiff.system.files import leads_out
-from golddiff.system.folders import wait_for_builder
+from golddiff.supports.index.blocks import Blocks, fitted, numbers_of, of_tensors
+from golddiff.system.errors import ArgumentError, BusyError, StoreError
+from golddiff.system.files import check_disk, leads_out
+from golddiff.system.folders import folder_in_place, wait_for_builder
 from golddiff.system.numbers import F32
+from golddiff.system.residency import parts
 
+FOLDER = "index"
+MANIFEST, FORMAT, VERSION = "index.json", "golddiff-index", 4
+NUMBERS, LENGTHS, TENSORS = "numbers.bin", "lengths.bin", "blocks.safetensors"
+SAMPLE = 8192  # images that the blocks are fitted to; fewer if fitting would exceed SAMPLE_BYTES
+SAMPLE_BYTES = 2e9
+PIECE = 64e6  # size of a batch of images as float32, in bytes
+
+Progress = Callable[[str, int, int], None]
 log = logging.getLogger("golddiff")
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """A progress callback that does nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,12 @@ class Index:
         """Open the index in a store's folder; checks its format, store, file sizes and blocks."""
         folder = store.path / FOLDER
         body = _manifest(folder)
-        if (body["version"], body["store"], body["n"]) != (VERSION, identity(store), store.n):
+        if (body["version"], body["store"], body["n"]) != (VERSION, _identity(store), store.n):
             raise StoreError(
                 f"index: {folder} is of another store or of format version {body['version']!r}, "
                 f"expected {VERSION}; build the index again"
             )
-        sizes = file_sizes(store)
+        sizes = _file_sizes(store)
         for name in (NUMBERS, LENGTHS, TENSORS):
             path, listed = folder / name, body["files"].get(name, {}).get("bytes")
             if leads_out(store.path, path):
@@ -106,8 +108,22 @@ class Index:
 
     @classmethod
     def build(cls, store: ImageStore, progress: Progress = no_progress) -> Index:
-        """Build the index of a store in its folder and open it."""
-        build(store, progress)
+        """Build the index of a store in its folder, a few batches in memory at a time; open it.
+
+        ``progress`` is called with a description of the work, the images done and their total.
+
+        Raises:
+            ArgumentError: the store is in shards.
+            StoreError: another process builds the index, it cannot be written, the disk is full.
+        """
+        if not isinstance(store, ImageStore):
+            raise ArgumentError(
+                "store: an index is of a single store (golddiff.ImageStore), not of one in shards"
+            )
+        busy = f"index: another process is building that of {store.path}"
+        with folder_in_place("index", store.path / FOLDER, busy) as part:
+            check_disk("index", store.path, sum(_file_sizes(store).values()))
+            _fill(store, part, progress)
         return cls.open(store)
 
     def check_contents(self) -> None:
@@ -136,6 +152,43 @@ def open_or_build(store: ImageStore, progress: Progress = no_progress) -> Index:
     except BusyError:
         wait_for_builder(store.path / FOLDER)  # another process is building it
         return open_or_build(store, progress)
+
+
+def _file_sizes(store: ImageStore) -> dict[str, int]:
+    """The sizes in bytes of the two large files."""
+    return {NUMBERS: store.n * numbers_of(store.shape), LENGTHS: store.n * 8}
+
+
+def _identity(store: ImageStore) -> str:
+    """The checksum of the store's pixels, which its index must match."""
+    return store.manifest.files["pixels.bin"].sha256
+
+
+def _fill(store: ImageStore, part: Path, progress: Progress) -> None:
+    """Write the compressed images in store order, then the manifest."""
+    count = min(SAMPLE, max(1, int(SAMPLE_BYTES / (12 * store.d))))
+    rows = np.sort(np.random.default_rng(0).permutation(store.n)[:count])
+    blocks = fitted(store.shape, store.values(rows))
+    # The library's own save_file would make the file readable by its owner only.
+    (part / TENSORS).write_bytes(save(blocks.tensors()))
+    piece = max(1, int(PIECE / (4 * store.d)))
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context((part / name).open("wb")) for name in (NUMBERS, LENGTHS)]
+        for first, images in parts(np.arange(store.n), piece):
+            for file, array in zip(files, blocks.compress(store.values(images)), strict=True):
+                file.write(np.ascontiguousarray(array).data)
+            progress("reading pixels", first + len(images), store.n)
+        for file in files:
+            file.flush()
+            os.fsync(file.fileno())
+    body = {
+        "format": FORMAT,
+        "version": VERSION,
+        "store": _identity(store),
+        "n": store.n,
+        "files": {name: vars(file_record(part / name)) for name in (NUMBERS, LENGTHS, TENSORS)},
+    }
+    (part / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
