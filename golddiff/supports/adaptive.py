@@ -246,15 +246,11 @@ class _LevelSearch:
     def _from_draws(self, x: F32, search: Search, query: int) -> QueryResult | None:
         """Answer a query from draws; from its nearest images if a few have most of the weight."""
         images, joint = len(self._everything), self._estimator.joint
-        sample, most = search.images < images, rule.MAX_SHARE_DRAWN * images
-
-        def from_nearest() -> QueryResult | None:
-            return None if sample else self._from_nearest(x, search, query)
-
-        if sample:
+        most = rule.MAX_SHARE_DRAWN * images
+        if search.images < images:
             most = search.summary(query).effective  # more draws add no information
         elif joint and search.summary(query).effective * rule.DECISIVE_SHARE < 1:
-            return from_nearest()
+            return self._from_nearest(x, search, query)
         if most < rule.FIRST_DRAW:
             return None
 
@@ -275,8 +271,8 @@ class _LevelSearch:
             decisive = drawn.largest_share() > rule.DECISIVE_SHARE
             if decisive and (joint or self._narrow):
                 # Draws cannot detect that they lack a decisive image: the index may rank it too
-                # low, or it decides a few outputs alone. Without tiles all images are weighed.
-                return from_nearest() if joint or self._metric.side is not None else None
+                # low, or it decides a few outputs alone.
+                return self._from_nearest(x, search, query)
             if excess <= 1:
                 support = self._with_prior(drawn.support())
                 return QueryResult(drawn.mean(), math.sqrt(square), float(count), support)
@@ -287,6 +283,8 @@ class _LevelSearch:
     def _from_nearest(self, x: F32, search: Search, query: int) -> QueryResult | None:
         """Answer a query from the nearest images of each tile, or of the whole image."""
         side, store = self._metric.side, self._estimator.store
+        if search.images < len(self._everything) or (side is None and not self._estimator.joint):
+            return None  # a sample may lack the nearest; without tiles all images are weighed
         tile = np.zeros(store.d, np.int64) if side is None else tile_of_each(store.shape, side)
         share = np.bincount(tile) / len(tile)
 

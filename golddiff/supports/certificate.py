@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from golddiff.kernels.byte_distances import QuantizedQueries
+from golddiff.kernels.contributions import log_sum_exp
 from golddiff.kernels.lowest import lowest
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -73,7 +74,7 @@ def certify(
     left = np.setdiff1d(store.rows_of(label), weighed.rows, assume_unique=True)
     logits = -gain * least_squares(index, x, left)
     while True:
-        bound = weighed.bound(_log_sum(logits))
+        bound = weighed.bound(float(log_sum_exp(logits)) if len(left) else -np.inf)
         if bound <= most or len(left) == 0 or len(weighed.rows) > enough:
             return Certified(weighed.posterior.mean()[0], bound, weighed.rows)
         heavy = lowest((-logits).astype(np.float32), max(FIRST_IMAGES, len(weighed.rows)))
@@ -99,14 +100,6 @@ def least_squares(index: Index, x: F32, rows: I64) -> F64:
     apart = np.sqrt(distances.astype(np.float64)) - error - query_error
     bounds: F64 = np.maximum(apart - slack, 0.0) ** 2 + np.maximum(gap - slack, 0.0) ** 2
     return bounds
-
-
-def _log_sum(logits: F64) -> float:
-    """Log of the sum of exp; -inf for an empty array."""
-    highest = float(logits.max(initial=-np.inf))
-    if highest == -np.inf:
-        return highest
-    return highest + float(np.log(np.exp(logits - highest).sum()))
 
 
 class _Sums:
