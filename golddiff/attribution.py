@@ -212,7 +212,7 @@ def pixel_sources(
     if len(query) != 1:
         raise ArgumentError(f"x: got {len(query)} images, expected one")
     pixel = int(y) * store.shape[2] + int(x_col)
-    estimator, support = denoiser.estimator_supports(query, level[0], label[0])[0]
+    estimator, (support,) = denoiser.estimator_supports(query, level[0], label[0])
     weights = Weights(estimator, support, query[0], level[0], top, pixel)
     ranked = weights.ranked()
     channels = slice(None) if channel is None else slice(channel, channel + 1)

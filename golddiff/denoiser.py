@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,7 +37,7 @@ DEFAULT_MEMORY_LIMIT = 1e9
 SIGMAS_CACHED = 128
 
 
-class Denoiser(ABC):
+class Denoiser:
     """Maps x = x0 + sigma * eps to the posterior mean E[x0 | x] over the images of a store.
 
     Convention of EDM and k-diffusion, x0 in [-1, 1]. Queries may differ in sigma and label.
@@ -164,11 +164,11 @@ class Denoiser(ABC):
         """
         if not self.weighs_images:
             raise self._weighs_none("posterior", ONLY_FOR_GRADIENTS)
-        pairs = self.estimator_supports(x, sigma, prior)
+        estimator, supports = self.estimator_supports(x, sigma, prior)
         everything = self.store.everything(prior)
         weights = everything.log_weights
         log_prior = np.log(len(everything)) if weights is None else np.logaddexp.reduce(weights)
-        return ImagesPosterior(pairs[0][0], x, sigma, [s for _, s in pairs], float(log_prior))
+        return ImagesPosterior(estimator, x, sigma, supports, float(log_prior))
 
     def _groups(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
@@ -187,9 +187,13 @@ class Denoiser(ABC):
             out[group] = self.denoise(x[group], *key)
         return out
 
-    @abstractmethod
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
-        """Posterior means (b, D) of queries (b, D) that share sigma and prior."""
+        """Posterior means (b, D) of queries (b, D) that share sigma and prior.
+
+        By default those of :meth:`estimator_supports`; other methods override one of the two.
+        """
+        estimator, supports = self.estimator_supports(x, sigma, prior)
+        return estimator.denoise_over(x, sigma, supports)
 
     def to(self, device: Device) -> Denoiser:
         """The denoiser with its images on a device; itself if the method runs only on the CPU."""
@@ -214,16 +218,14 @@ class Denoiser(ABC):
         """
         from golddiff.attribution import attribute  # importing its kernels is slow
 
-        queries, sigmas, classes = self.checked(x, sigma, labels)
-        return [
-            attribute(*self.estimator_supports(query[None], level, label)[0], query, level, top)
-            for query, level, label in zip(queries, sigmas, classes, strict=True)
-        ]
+        attributions = []
+        for query, level, prior in zip(*self.checked(x, sigma, labels), strict=True):
+            estimator, (support,) = self.estimator_supports(query[None], level, prior)
+            attributions.append(attribute(estimator, support, query, level, top))
+        return attributions
 
-    def estimator_supports(
-        self, x: F32, sigma: float, prior: Prior
-    ) -> list[tuple[Estimator, AnySupport]]:
-        """For each query (b, D), the estimator that weighs images and the support it weighs.
+    def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
+        """The estimator that weighs images, and the support it weighs for each query (b, D).
 
         Raises:
             ArgumentError: the method weighs no training images.
@@ -239,7 +241,7 @@ class Denoiser(ABC):
         return queries, sigmas, priors_of(self.store, self.priors, classes)
 
 
-class Estimator(Denoiser):
+class Estimator(Denoiser, ABC):
     """A denoiser that weighs training images, over any support and wherever the images are.
 
     Subclasses implement :meth:`weigh`, which weighs a few images, and optionally
@@ -295,11 +297,6 @@ class Estimator(Denoiser):
                 self._ready.pop(next(iter(self._ready)))
             self._ready[sigma] = self.make_ready(sigma) if value is None else value
         return self._ready[sigma]
-
-    def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
-        """Full scan over every image that the prior allows."""
-        supports = [support for _, support in self.estimator_supports(x, sigma, prior)]
-        return self.denoise_over(x, sigma, supports)
 
     def to(self, device: Device) -> Estimator:
         """A copy whose images are weighed on a device, such as "cuda", by :meth:`on_device`.
@@ -367,11 +364,9 @@ class Estimator(Denoiser):
             f"support: got tiles, but {type(self).__name__} needs one support for the image"
         )
 
-    def estimator_supports(
-        self, x: F32, sigma: float, prior: Prior
-    ) -> list[tuple[Estimator, AnySupport]]:
+    def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
         """This estimator, over every image that the prior allows."""
-        return [(self, self.store.everything(prior))] * len(x)
+        return self, [self.store.everything(prior)] * len(x)
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
@@ -393,6 +388,9 @@ class Estimator(Denoiser):
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Bytes that :meth:`weigh` needs for a part of ``images`` images, and for each query."""
+
+
+EstimatorSupports = tuple[Estimator, Sequence[AnySupport]]
 
 
 def _defining_class(estimator: Estimator, method: str) -> type:

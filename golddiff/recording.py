@@ -55,7 +55,7 @@ class Recorder:
         queries, levels, classes = self.denoiser.checked(x, sigma, labels)
         counts = []
         for query, level, label in zip(queries, levels, classes, strict=True):
-            estimator, support = self.denoiser.estimator_supports(query[None], level, label)[0]
+            estimator, (support,) = self.denoiser.estimator_supports(query[None], level, label)
             effective = float(Weights(estimator, support, query, level, top=1).effective.mean())
             counts.append((self._screened(level, label), len(support), effective))
         self.sigmas.append(levels[0])

@@ -63,11 +63,11 @@ class RunningSide:
             return None
         try:
             queries = x.reshape(len(x), -1)
-            supports = self._step.estimator_supports(queries, sigma, None)
+            _, supports = self._step.estimator_supports(queries, sigma, None)
         except ArgumentError:
             return None  # it weighs no images, or does not report its supports
         return float(
-            np.mean([len(s.rows) if isinstance(s, TiledSupport) else len(s) for _, s in supports])
+            np.mean([len(s.rows) if isinstance(s, TiledSupport) else len(s) for s in supports])
         )
 
     def memory(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ S_c = sigma^2 C_c (C_c + sigma^2 I)^-1; with r_c(x) the share of component c,
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -168,7 +168,7 @@ class GaussiansPosterior:
         return variances
 
 
-class GaussianDenoiser(Denoiser):
+class GaussianDenoiser(Denoiser, ABC):
     """A denoiser whose prior is a mixture of Gaussians."""
 
     @abstractmethod

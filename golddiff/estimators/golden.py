@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self, TypeGuard
 import numpy as np
 import torch
 
-from golddiff.denoiser import Denoiser, Estimator
+from golddiff.denoiser import Denoiser, Estimator, EstimatorSupports
 from golddiff.noise import Labels, Sigma
 from golddiff.store.device import Device
 from golddiff.store.images import ImageStore
@@ -134,7 +134,7 @@ class GoldDiff(Denoiser):
                 bound = result.error * math.sqrt(self.store.d)
             else:
                 means[i] = self.denoise(query[None], level, prior)[0]
-                (_, support), *_ = self.estimator_supports(query[None], level, prior)
+                _, (support,) = self.estimator_supports(query[None], level, prior)
                 proved = certify(self._index, query, level, support.rows, prior)
                 mean, bound = proved.mean, proved.bound
             bounds[i] = bound + float(np.linalg.norm(means[i].astype(np.float64) - mean))
@@ -155,8 +155,7 @@ class GoldDiff(Denoiser):
         if isinstance(self.schedule, FittedSchedule):
             results = self.schedule.results(x, sigma, prior, self.seed)
             return np.stack([result.mean for result in results]).astype(np.float32)
-        supports = self.schedule.supports(self.store, x, sigma, prior, self.seed)
-        return self.base.denoise_over(x, sigma, supports)
+        return super().denoise(x, sigma, prior)
 
     @property
     def estimates(self) -> bool:
@@ -199,12 +198,9 @@ class GoldDiff(Denoiser):
             raise ArgumentError("given: no bound is proved under log weights; leave out guarantee")
         return super().given(log_weights)
 
-    def estimator_supports(
-        self, x: F32, sigma: float, prior: Prior
-    ) -> list[tuple[Estimator, AnySupport]]:
+    def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
         """The base estimator and the golden subset of each query."""
-        supports = self.schedule.supports(self.store, x, sigma, prior, self.seed)
-        return [(self.base, support) for support in supports]
+        return self.base, self.schedule.supports(self.store, x, sigma, prior, self.seed)
 
     def supports(
         self, x: torch.Tensor, sigma: float, labels: Labels = None

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from golddiff.denoiser import Denoiser, Estimator
+from golddiff.denoiser import Denoiser, EstimatorSupports
 from golddiff.estimators.optimal import Optimal
 from golddiff.store.nearest import Pixels
 from golddiff.store.posteriors import as_support
-from golddiff.support import AnySupport, Prior, Support
+from golddiff.support import Prior, Support
 from golddiff.system.numbers import F32, I64
 
 
@@ -34,9 +34,6 @@ class NearestImage(Denoiser):
         supports = self.store.nearest(scaled, 1, Pixels(), self.store.everything(prior))
         return np.array([as_support(support).rows[0] for support in supports], np.int64)
 
-    def estimator_supports(
-        self, x: F32, sigma: float, prior: Prior
-    ) -> list[tuple[Estimator, AnySupport]]:
+    def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
         """Optimal over a support of one image, the nearest, which has all the weight."""
-        optimal = Optimal(self.store)
-        return [(optimal, Support(row[None])) for row in self.nearest(x, sigma, prior)]
+        return Optimal(self.store), [Support(row[None]) for row in self.nearest(x, sigma, prior)]

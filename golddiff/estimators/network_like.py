@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.denoiser import Denoiser, Estimator
+from golddiff.denoiser import Denoiser, EstimatorSupports
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mixture import Components, GaussianMixture
 from golddiff.estimators.patch_mixture import Patches, PatchMixture
@@ -196,9 +196,7 @@ class NetworkLike(Denoiser):
         """Whether the Gaussians are in memory or in the store's folder."""
         return self.mirrors is not None or self.store.artifacts.head(ARTIFACT) is not None
 
-    def estimator_supports(
-        self, x: F32, sigma: float, prior: Prior
-    ) -> list[tuple[Estimator, AnySupport]]:
+    def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
         """Raises ArgumentError; use :attr:`golden`, a part that weighs images."""
         raise ArgumentError(
             "denoiser: part of what NetworkLike returns is a mixture of Gaussians, which has no "

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from golddiff.denoiser import Estimator
+from golddiff.denoiser import Estimator, EstimatorSupports
 from golddiff.kernels.contributions import Contribution, values_at
 from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, products_of, sums_of, weights_of
 from golddiff.kernels.terms import FirstPass
@@ -43,9 +43,7 @@ class Optimal(Estimator):
     joint = True
     part_size = ROWS_PER_TASK
 
-    def estimator_supports(
-        self, x: F32, sigma: float, prior: Prior
-    ) -> list[tuple[Estimator, AnySupport]]:
+    def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
         """This estimator, for each query over the images that the prior does not rule out.
 
         No image is nearer than ||x|| - R, with R the largest norm of an image. If a heavy image is
@@ -54,7 +52,7 @@ class Optimal(Estimator):
         """
         everything = self.store.everything(prior)
         if not (self.joint and isinstance(prior, LogWeights)):
-            return [(self, everything)] * len(x)
+            return self, [everything] * len(x)
         gain, heavy, queries = precision(sigma), prior.heaviest, x.astype(np.float64)
         values = self.store.values(heavy.rows)
         likely = [
@@ -64,8 +62,8 @@ class Optimal(Estimator):
         nearest = (np.linalg.norm(queries, axis=1) - self.store.radius).clip(0) ** 2
         few = FEW * len(everything)
         # One at a time: the images that remain for a query may be nearly all.
-        return [
-            (self, possible if len(possible := prior.above(w)) < few else everything)
+        return self, [
+            possible if len(possible := prior.above(w)) < few else everything
             for w in likely + gain * nearest - RULED_OUT
         ]
 
@@ -79,7 +77,7 @@ class Optimal(Estimator):
             own = [(g, prior) for (level, prior), g in groups.items() if level == sigma]
             for pairs in (own[i : i + at_once] for i in range(0, len(own), at_once)):
                 queries = [query for group, _ in pairs for query in group]
-                supports = [s for g, p in pairs for _, s in self.estimator_supports(x[g], sigma, p)]
+                supports = [s for g, p in pairs for s in self.estimator_supports(x[g], sigma, p)[1]]
                 out[queries] = self.denoise_over(x[queries], sigma, _shared(supports, self.store.n))
         return out
 

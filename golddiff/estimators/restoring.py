@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.attribution import Attribution
-from golddiff.denoiser import Denoiser, Estimator
+from golddiff.denoiser import Denoiser, Estimator, EstimatorSupports
 from golddiff.estimators.measurement import EXACT, Measurement
 from golddiff.estimators.pca import PCA, Masks
 from golddiff.estimators.shared import UnitMasks, advised_share, are_strokes
@@ -86,12 +86,9 @@ class Restoring(Estimator):
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """The means (b, D) over golden subsets, projected onto the measurement."""
-        supports = [support for _, support in self.estimator_supports(x, sigma, prior)]
-        return self._projected(self.denoise_over(x, sigma, supports)).astype(np.float32)
+        return self._projected(super().denoise(x, sigma, prior)).astype(np.float32)
 
-    def estimator_supports(
-        self, x: F32, sigma: float, prior: Prior
-    ) -> list[tuple[Estimator, AnySupport]]:
+    def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
         """The nearest images under noise and measurement, with the user's log weights only."""
         combined, log_weights = self._likelihood, np.zeros(self.store.n)
         if isinstance(prior, LogWeights):
@@ -100,7 +97,7 @@ class Restoring(Estimator):
             combined = combined.of_class(prior, self.store.rows_of(prior))
         total_sigma = math.hypot(sigma, self.softness)
         supports = self.schedule.supports(self.store, x, total_sigma, combined, self.seed)
-        return [(self, Support(support.rows, log_weights[support.rows])) for support in supports]
+        return self, [Support(support.rows, log_weights[support.rows]) for support in supports]
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a part."""

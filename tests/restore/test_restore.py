@@ -68,7 +68,7 @@ def test_one_step_agrees_with_the_equation_in_float64(store, other, name, share,
         logits = np.tile(logits.reshape(60, 3, 64).mean(axis=1), (1, 3))
     e = np.exp(logits - logits.max(axis=0))
     mean = (e * images).sum(axis=0) / e.sum(axis=0)
-    supports = [support for _, support in restoring.estimator_supports(flat, sigma, None)]
+    _, supports = restoring.estimator_supports(flat, sigma, None)
     assert np.abs(restoring.denoise_over(flat, sigma, supports)[0] - mean).max() < 2e-5
 
     residual = y.reshape(-1).double().numpy() - a @ mean
@@ -94,7 +94,7 @@ def test_golden_subsets_are_the_nearest_to_x_and_y_and_keep_the_users_weights(st
     flat = x.reshape(1, -1).numpy()
     squares = (store.images() - x).square().sum(dim=(1, 2, 3)).double().numpy()
     score = prior + fit - squares / (2 * (sigma**2 + softness**2))
-    ((_, support),) = restoring.estimator_supports(flat, sigma, LogWeights.of(prior))
+    _, (support,) = restoring.estimator_supports(flat, sigma, LogWeights.of(prior))
     assert support.rows.tolist() == sorted(np.argsort(-score)[:20].tolist())
     assert np.allclose(np.diff(support.log_weights), np.diff(prior[support.rows]))
 
