@@ -252,11 +252,6 @@ class LogWeights:
             self._of_class[label] = LogWeights.of(values)
         return self._of_class[label]
 
-    def added_to(self, support: Support) -> Support:
-        """A support with this prior's log weights added to its own."""
-        rows = support.rows
-        return Support(rows, support.log_importance() + self.values[rows])
-
 
 # The prior over training images: uniform (None), uniform over a class (int), or log weights.
 Prior = int | LogWeights | None

@@ -26,6 +26,7 @@ from golddiff.estimators.measurement import linear
 from golddiff.noise import Labels, Sigma
 from golddiff.store.closed_form import largest_first, main_directions
 from golddiff.store.likelihood import check_measured
+from golddiff.store.posteriors import TransientCache
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
@@ -188,24 +189,6 @@ class GaussianDenoiser(Denoiser, ABC):
         return MeasuredGaussians(self, operator, y, noise)
 
 
-@dataclass(frozen=True)
-class _Update:
-    """A component's part of :class:`MeasuredGaussians` that does not depend on y.
-
-    With C = root root^T and A root / noise = u diag(s) axes: S = noise^2 u diag(e) u^T apart from
-    directions of pure noise, and C A^T S^-1 = lift^T u^T / noise.
-    """
-
-    log_weight: Any  # of the component, () or (b,)
-    mean: F64  # (D,) or (b, D)
-    u: F64  # (k, r)
-    e: F64  # (r,) 1 + s^2
-    log_det: float  # log det(2 pi S)
-    lift: F64  # (r, D)
-    values: F64  # (m,) eigenvalues of the conditioned covariance, > 0
-    vectors: F64  # (D, m) its eigenvectors
-
-
 class MeasuredGaussians(GaussianDenoiser):
     """A mixture of Gaussians conditioned on y = A x0 + noise eps, again a mixture of Gaussians.
 
@@ -235,7 +218,7 @@ class MeasuredGaussians(GaussianDenoiser):
         self._matrix = linearized.matrix
         self._values = (measured - linearized.constant).numpy()[:, linearized.active]
         self.batch = max(unmeasured.batch, len(y))
-        self._updates: dict[Any, list[_Update]] = {}
+        self._conditioned: dict[Any, list[Callable[[F64], Gaussian]]] = TransientCache()
 
     def __repr__(self) -> str:
         return f"{self.unmeasured!r}.given_measurement(...)"
@@ -256,36 +239,41 @@ class MeasuredGaussians(GaussianDenoiser):
     def gaussians(self, prior: Any) -> Iterator[Gaussian]:
         """The components given the measurement of each query."""
         base_prior, indices = prior
-        if base_prior not in self._updates:
-            updates = [self._update(g) for g in self.unmeasured.gaussians(base_prior)]
-            self._updates = {base_prior: updates}
+        if base_prior not in self._conditioned:
+            self._conditioned.clear()
+            base = self.unmeasured.gaussians(base_prior)
+            self._conditioned[base_prior] = [self._conditioning(g) for g in base]
         values = self._values[list(indices)]
-        components = [self._conditioned(update, values) for update in self._updates[base_prior]]
+        components = [conditioned(values) for conditioned in self._conditioned[base_prior]]
         total = np.logaddexp.reduce([g.log_weight for g in components])
         yield from (replace(g, log_weight=g.log_weight - total) for g in components)
 
-    def _update(self, g: Gaussian) -> _Update:
-        """What conditioning a component takes, whatever the measured values."""
-        d, k = g.vectors.shape[0], self._matrix.shape[0]
+    def _conditioning(self, g: Gaussian) -> Callable[[F64], Gaussian]:
+        """A function from measured values (b, k) to the component given them.
+
+        All that does not depend on the values is computed here. With C = root root^T and A root /
+        noise = u diag(s) axes: S = noise^2 u diag(1 + s^2) u^T apart from directions of pure noise,
+        and C A^T S^-1 = lift^T u^T / noise.
+        """
+        matrix, noise, d = self._matrix, self.noise, g.vectors.shape[0]
         require_memory(24 * d * d, f"a covariance of {d:,} values", "use smaller images")
-        root = g.vectors * np.sqrt(g.values)  # C = root root^T
-        # S = noise^2 u e u^T, apart from directions of pure noise. Eigenvalues of A C A^T would be
-        # squares, in which rounding would lose a small noise.
-        u, singular, axes = np.linalg.svd(self._matrix @ root / self.noise, full_matrices=False)
+        root = g.vectors * np.sqrt(g.values)
+        # Eigenvalues of A C A^T would be squares, in which rounding would lose a small noise.
+        u, singular, axes = np.linalg.svd(matrix @ root / noise, full_matrices=False)
         e = 1 + singular**2
-        log_det = np.log(e).sum() + k * math.log(2 * math.pi * self.noise**2)
+        log_det = np.log(e).sum() + matrix.shape[0] * math.log(2 * math.pi * noise**2)
         lift = (singular / e)[:, None] * (axes @ root.T)
         root = root - (root @ axes.T * (1 - e**-0.5)) @ axes
-        values, vectors = np.linalg.eigh(root @ root.T)
-        kept = values > 0
-        return _Update(g.log_weight, g.mean, u, e, log_det, lift, values[kept], vectors[:, kept])
+        eigenvalues, eigenvectors = np.linalg.eigh(root @ root.T)
+        kept = eigenvalues > 0
+        eigenvalues, eigenvectors = eigenvalues[kept], eigenvectors[:, kept]
 
-    def _conditioned(self, update: _Update, values: F64) -> Gaussian:
-        """A component given measured values (b, k)."""
-        residual = (values - (self._matrix @ update.mean.T).T) / self.noise
-        coords = residual @ update.u
-        outside = residual - coords @ update.u.T
-        distances = (coords**2 / update.e).sum(axis=1) + (outside**2).sum(axis=1)
-        log_weight = update.log_weight - 0.5 * (distances + update.log_det)
-        mean = update.mean + coords @ update.lift
-        return Gaussian(log_weight, mean, update.values, update.vectors)
+        def conditioned(values: F64) -> Gaussian:
+            residual = (values - (matrix @ g.mean.T).T) / noise
+            coords = residual @ u
+            outside = residual - coords @ u.T
+            distances = (coords**2 / e).sum(axis=1) + (outside**2).sum(axis=1)
+            log_weight = g.log_weight - 0.5 * (distances + log_det)
+            return Gaussian(log_weight, g.mean + coords @ lift, eigenvalues, eigenvectors)
+
+        return conditioned

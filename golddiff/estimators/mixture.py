@@ -82,9 +82,8 @@ class GaussianMixture(GaussianDenoiser):
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """Posterior means (b, D), computed in float64."""
-        factor = self.store.factor()
-        shrinkage = factor.shrinkage(sigma)
-        return denoised(x, sigma, factor.mean, factor.eigenvectors, shrinkage, self.fitted(prior))
+        f = self.store.factor()
+        return denoised(x, sigma, f.mean, f.eigenvalues, f.eigenvectors, self.fitted(prior))
 
     def gaussians(self, prior: Prior) -> Iterator[Gaussian]:
         """The components, including the principal components that all share."""
@@ -160,17 +159,16 @@ def fit(z: F32, member: I64, shrinkage: float) -> Components:
 
 
 def denoised(
-    x: F32, sigma: float, mean: F64, eigenvectors: F64, shrinkage: F64, components: Components
+    x: F32, sigma: float, mean: F64, eigenvalues: F64, eigenvectors: F64, components: Components
 ) -> F32:
     """Posterior means of x (b, D): of the mixture on the first r axes, of one Gaussian on the rest.
 
-    The Gaussian has a mean (D,), eigenvectors of the covariance (D, m) in columns, and a shrinkage
-    e / (e + sigma^2) (m,) for its eigenvalues e.
+    The Gaussian has a mean (D,) and eigenvalues (m,) and eigenvectors (D, m) of the covariance.
     """
     coefficients: F64 = (x - mean) @ eigenvectors
     r = components.means.shape[1]
     leading = coefficients[:, :r].copy()
-    coefficients *= shrinkage
+    coefficients *= eigenvalues / (eigenvalues + sigma**2)
     coefficients[:, :r] = posterior_mean(components, leading, sigma)
     clean: F32 = (mean + coefficients @ eigenvectors.T).astype(np.float32)
     return clean

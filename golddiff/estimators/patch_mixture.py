@@ -98,7 +98,9 @@ class PatchMixture(Denoiser):
         for fitted, (tops, lefts) in zip(self.fitted(), self.regions(), strict=True):
             selected = windows[:, :, tops][:, :, :, lefts].transpose(0, 2, 3, 1, 4, 5)
             patches = selected.reshape(-1, len(fitted.mean))
-            clean = self._clean(fitted, patches, sigma).reshape(selected.shape)
+            vectors = fitted.vectors.astype(np.float64)
+            clean = denoised(patches, sigma, fitted.mean, fitted.values, vectors, fitted)
+            clean = clean.reshape(selected.shape)
             for (i, top), (j, left) in product(enumerate(tops), enumerate(lefts)):
                 area = np.s_[..., top : top + p, left : left + p]
                 sums[area] += clean[:, i, j] * window
@@ -124,13 +126,6 @@ class PatchMixture(Denoiser):
     def set_fitted(self, fitted: list[Patches]) -> None:
         """Set the priors instead of fitting them."""
         self._fitted = fitted
-
-    @staticmethod
-    def _clean(fitted: Patches, patches: F32, sigma: float) -> F32:
-        """Posterior means of patches (n, d)."""
-        shrinkage = fitted.values / (fitted.values + sigma**2)
-        vectors = fitted.vectors.astype(np.float64)
-        return denoised(patches, sigma, fitted.mean, vectors, shrinkage, fitted)
 
     def _fit(self, drawn: F32) -> Patches:
         """The prior of one region's patches (n, d)."""

@@ -31,12 +31,15 @@ class OverCopies(FittedSchedule):
 
     def results(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
         """The averages of the copies' means and of their errors, which bound the mean's error."""
-        of_copies = super().results(self._smoothed.noisy(x, sigma), sigma, prior, seed)
-        means, errors, images = (
-            np.array([getattr(copy, name) for copy in of_copies]).reshape(-1, *shape).mean(axis=0)
-            for name, shape in (("mean", x.shape), ("error", x.shape[:1]), ("images", x.shape[:1]))
-        )
-        return [QueryResult(*mean, None) for mean in zip(means, errors, images, strict=True)]
+        of_all = super().results(self._smoothed.noisy(x, sigma), sigma, prior, seed)
+        averages = []
+        for query in range(len(x)):
+            copies = of_all[query :: len(x)]
+            mean = np.mean([copy.mean for copy in copies], axis=0)
+            error = float(np.mean([copy.error for copy in copies]))
+            images = float(np.mean([copy.images for copy in copies]))
+            averages.append(QueryResult(mean, error, images, None))
+        return averages
 
 
 class SCFDM(Optimal):

@@ -318,7 +318,9 @@ class _LevelSearch:
 
     def _with_prior(self, support: Support) -> Support:
         """The support with the log weights of the prior added."""
-        return support if self._prior is None else self._prior.added_to(support)
+        if self._prior is None:
+            return support
+        return Support(support.rows, support.log_importance() + self._prior.values[support.rows])
 
     def _posterior(self, x: F32, query: int, supports: Sequence[AnySupport]) -> Posterior:
         """The partial posterior of one query, with one row for each support."""
