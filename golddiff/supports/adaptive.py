@@ -125,17 +125,17 @@ class FittedSchedule:
 
     def results(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
         """The result of each query (b, D), independent of the other queries."""
-        results: dict[int, QueryResult] = {}
+        results: list[QueryResult | None] = [None] * len(x)
         if self.settings.guarantee:
-            results = self._certified(x, sigma, prior)
+            results = [self._certified(query, sigma, prior) for query in x]
         elif self.uses_subsets(prior):
             results = _LevelSearch(self, sigma, prior, seed).results(x)
-        left = [i for i in range(len(x)) if i not in results]
+        left = [i for i, result in enumerate(results) if result is None]
         if left:
             images = float(self.estimator.store.count_of(prior))
             for i, mean in zip(left, self.estimator.denoise(x[left], sigma, prior), strict=True):
                 results[i] = QueryResult(mean.astype(np.float64), 0.0, images, None)
-        return [results[i] for i in range(len(x))]
+        return [result for result in results if result is not None]
 
     def supports(
         self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
@@ -163,18 +163,17 @@ class FittedSchedule:
         large = self.estimator.store.count_of(prior) > rule.MIN_IMAGES
         return large and self.settings.tol > 0 and self.estimator.merges
 
-    def _certified(self, x: F32, sigma: float, prior: Prior) -> dict[int, QueryResult]:
-        """The results of queries (b, D) by index, without those that need all images."""
+    def _certified(self, query: F32, sigma: float, prior: Prior) -> QueryResult | None:
+        """The result of a query (D,) with a proved error; None: all images are needed."""
         assert not isinstance(prior, LogWeights)  # given() refuses guaranteed denoisers
-        root, results = math.sqrt(self.estimator.store.d), {}
+        root = math.sqrt(self.estimator.store.d)
         most = self.settings.tol * root
         enough = rule.MAX_SHARE_PROVED * self.estimator.store.count_of(prior)
-        for i, query in enumerate(x):
-            proof = certify(self.index, query, sigma, label=prior, most=most, enough=enough)
-            if proof.bound <= most:
-                error, support = proof.bound / root, Support(proof.rows)
-                results[i] = QueryResult(proof.mean, error, float(len(support)), support)
-        return results
+        proof = certify(self.index, query, sigma, label=prior, most=most, enough=enough)
+        if proof.bound > most:
+            return None
+        support = Support(proof.rows)
+        return QueryResult(proof.mean, proof.bound / root, float(len(support)), support)
 
     def comparison(self, sigma: float) -> tuple[Metric, bool]:
         """The metric that ranks images for each tile, and whether masks are narrow; cached.
@@ -215,15 +214,15 @@ class _LevelSearch:
         self._prior = prior if isinstance(prior, LogWeights) else None
         self._seeds = (seed, seed_of_sigma(sigma), stream_of(prior))
 
-    def results(self, x: F32) -> dict[int, QueryResult]:
-        """The results of queries (b, D) by index, without those that need all images."""
-        images, results = len(self._everything), dict[int, QueryResult]()
+    def results(self, x: F32) -> list[QueryResult | None]:
+        """The result of each query (b, D); None: all images are needed."""
+        images, results = len(self._everything), list[QueryResult | None]([None] * len(x))
         samples = [] if self._prior else rule.samples_of(images, self._estimator.joint)
         rules = (RandomSample(size, (3, *self._seeds)) for size in samples)
         for within in (*map(self._everything.sampled, rules), self._everything):
-            left = [i for i in range(len(x)) if i not in results]
-            found = zip(left, self._outcomes(x[left], within), strict=True)
-            results |= {i: result for i, result in found if result is not None}
+            left = [i for i, result in enumerate(results) if result is None]
+            for i, result in zip(left, self._outcomes(x[left], within), strict=True):
+                results[i] = result
         return results
 
     def _outcomes(self, x: F32, within: Support | RuleSupport) -> Iterator[QueryResult | None]:
