@@ -12,8 +12,8 @@ import golddiff
 from golddiff import ImageStore
 from golddiff.cli import run
 from golddiff.cli.first_use import make_index, take_steps
+from golddiff.estimators import masks
 from golddiff.estimators import pca as pca_masks
-from golddiff.estimators import saved_masks
 from golddiff.estimators.registry import METHODS, NO_COVARIANCE, MethodSettings, create
 from golddiff.samplers import noise_levels
 from golddiff.store import build as store_build
@@ -42,7 +42,7 @@ def test_after_take_steps_no_masks_are_computed(store, monkeypatch, queries):
     denoiser = create("adaptive-pca", store, settings)
     take_steps(denoiser, SIGMAS, (None, 1))
     expected = [denoiser(queries(store, s), s, label) for s in SIGMAS for label in (None, 1)]
-    monkeypatch.setattr(saved_masks, "locality_mask", None)
+    monkeypatch.setattr(masks, "locality_mask", None)
     opened = ImageStore.open(store.path)
     denoiser = create("adaptive-pca", opened, settings)
     images = [denoiser(queries(opened, s), s, label) for s in SIGMAS for label in (None, 1)]
@@ -123,7 +123,7 @@ class TestCommand:
             raise ArgumentError(f"{name}: {path} cannot be written (Read-only file system)")
 
         monkeypatch.setattr(sys.modules["golddiff.cli.prepare"], "check_writable", refuse)
-        monkeypatch.setattr(saved_masks, "locality_mask", None)
+        monkeypatch.setattr(masks, "locality_mask", None)
         assert run(["prepare", path, "--method", "pca"]) == 2
         assert "cannot be written" in capsys.readouterr().err
 

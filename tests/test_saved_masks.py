@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from golddiff import PCA, ImageStore
-from golddiff.estimators import saved_masks
+from golddiff.estimators import masks
 from golddiff.estimators.masks import locality_mask
 from golddiff.kernels.mask_tree import (
     LEVELS,
@@ -46,24 +46,24 @@ def store(make_store, smooth_images):
 
 @pytest.fixture
 def path(store):
-    saved_masks.tree_of(store, SIGMA, THRESHOLD)
+    masks.tree_of(store, SIGMA, THRESHOLD)
     return path_of(store, SIGMA, THRESHOLD)
 
 
 def path_of(store, sigma, threshold):
-    return store.artifacts.path(saved_masks.name_of(sigma, threshold))
+    return store.artifacts.path(masks.name_of(sigma, threshold))
 
 
 def forbid_computing(monkeypatch):
-    monkeypatch.setattr(saved_masks, "locality_mask", None)
+    monkeypatch.setattr(masks, "locality_mask", None)
 
 
 def test_the_cached_tree_equals_the_computed_one(store, monkeypatch):
-    first = saved_masks.tree_of(store, SIGMA, THRESHOLD)
+    first = masks.tree_of(store, SIGMA, THRESHOLD)
     assert equal_trees(first, computed_tree(store))
     forbid_computing(monkeypatch)
     reopened = ImageStore.open(store.path)
-    assert equal_trees(saved_masks.tree_of(reopened, SIGMA, THRESHOLD), first)
+    assert equal_trees(masks.tree_of(reopened, SIGMA, THRESHOLD), first)
     assert reopened.factors._computed == {}  # the factor, 1.2 GB at 64 x 64, is not read
     reopened.verify()
 
@@ -97,9 +97,9 @@ def test_a_tree_is_rebuilt_from_the_additions_of_its_nodes(shape, density, seed)
 
 def test_masks_of_points_are_cached(make_store, monkeypatch):
     store = make_store(np.random.default_rng(0).standard_normal((90, 7)).astype(np.float32))
-    first = saved_masks.tree_of(store, 0.5, 0.1)
+    first = masks.tree_of(store, 0.5, 0.1)
     forbid_computing(monkeypatch)
-    assert equal_trees(saved_masks.tree_of(store, 0.5, 0.1), first)
+    assert equal_trees(masks.tree_of(store, 0.5, 0.1), first)
 
 
 def rewrite(path, **arrays):
@@ -113,18 +113,18 @@ class TestInvalidFilesAreIgnored:
     @pytest.mark.parametrize("damage", [b"", b"{", b"\xff" * 9, b"\0" * 100])
     def test_files_that_are_not_safetensors(self, store, path, damage):
         path.write_bytes(damage)
-        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
-        assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
-        assert saved_masks.load(store, SIGMA, THRESHOLD) is not None  # rewritten
+        assert masks.load(store, SIGMA, THRESHOLD) is None
+        assert equal_trees(masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+        assert masks.load(store, SIGMA, THRESHOLD) is not None  # rewritten
 
     def test_files_with_a_changed_byte(self, store, path):
         contents = path.read_bytes()
-        first = saved_masks.load(store, SIGMA, THRESHOLD)
+        first = masks.load(store, SIGMA, THRESHOLD)
         for position in np.linspace(0, len(contents) - 1, 60).astype(int):
             changed = bytearray(contents)
             changed[position] ^= 4
             path.write_bytes(changed)
-            loaded = saved_masks.load(store, SIGMA, THRESHOLD)
+            loaded = masks.load(store, SIGMA, THRESHOLD)
             # White space in the header may change, the arrays may not.
             assert loaded is None or (
                 np.array_equal(loaded.inputs, first.inputs)
@@ -133,19 +133,19 @@ class TestInvalidFilesAreIgnored:
 
     def test_a_file_of_another_store(self, store, path, make_store, smooth_images):
         other = make_store(smooth_images(300, (3, 9, 10), seed=5))
-        saved_masks.tree_of(other, SIGMA, THRESHOLD)
+        masks.tree_of(other, SIGMA, THRESHOLD)
         path.write_bytes(path_of(other, SIGMA, THRESHOLD).read_bytes())
-        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
+        assert masks.load(store, SIGMA, THRESHOLD) is None
 
     def test_a_file_of_another_noise_level_or_threshold(self, store, path):
         for sigma, threshold in ((1.6, THRESHOLD), (SIGMA, 0.06)):
             other = path_of(store, sigma, threshold)
             other.write_bytes(path.read_bytes())
-            assert saved_masks.load(store, sigma, threshold) is None
+            assert masks.load(store, sigma, threshold) is None
 
     def test_files_of_another_version(self, store, path, monkeypatch):
-        monkeypatch.setattr(saved_masks, "MASK_VERSION", 99)
-        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
+        monkeypatch.setattr(masks, "VERSION", 99)
+        assert masks.load(store, SIGMA, THRESHOLD) is None
 
     @pytest.mark.parametrize(
         "change",
@@ -163,18 +163,18 @@ class TestInvalidFilesAreIgnored:
         arrays = load_file(path)
         counts, inputs = change(arrays["counts"].astype(np.int64), arrays["inputs"])
         rewrite(path, counts=counts.astype(np.int32), inputs=inputs.astype(np.uint16))
-        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
+        assert masks.load(store, SIGMA, THRESHOLD) is None
 
     @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
     def test_arrays_of_another_dtype(self, store, path, dtype):
         arrays = load_file(path)
         rewrite(path, counts=arrays["counts"], inputs=arrays["inputs"].astype(dtype))
-        assert saved_masks.load(store, SIGMA, THRESHOLD) is None
+        assert masks.load(store, SIGMA, THRESHOLD) is None
 
     def test_a_folder_instead_of_a_file(self, store):
         path = path_of(store, SIGMA, THRESHOLD)
         path.mkdir(parents=True)
-        assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+        assert equal_trees(masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
 
 
 @pytest.mark.parametrize(
@@ -190,37 +190,37 @@ class TestSizeLimit:
     def test_the_least_recently_used_masks_are_deleted(self, store, monkeypatch):
         sigmas = [1.0, 2.0, 3.0]
         for age, sigma in enumerate(sigmas):
-            saved_masks.tree_of(store, sigma, THRESHOLD)
+            masks.tree_of(store, sigma, THRESHOLD)
             os.utime(path_of(store, sigma, THRESHOLD), (1000 + age, 1000 + age))
-        saved_masks.tree_of(store, 1.0, THRESHOLD)  # now 2.0 is the least recently used
+        masks.tree_of(store, 1.0, THRESHOLD)  # now 2.0 is the least recently used
         sizes = [path_of(store, s, THRESHOLD).stat().st_size for s in sigmas]
-        monkeypatch.setattr(saved_masks, "LIMIT", sum(sizes) + min(sizes) // 2)
-        saved_masks.tree_of(store, 2.5, THRESHOLD)
+        monkeypatch.setattr(masks, "LIMIT", sum(sizes) + min(sizes) // 2)
+        masks.tree_of(store, 2.5, THRESHOLD)
         present = [path_of(store, s, THRESHOLD).exists() for s in (*sigmas, 2.5)]
         assert present == [True, False, True, True]
 
     def test_masks_above_the_size_limit_are_not_cached(self, store, monkeypatch):
-        monkeypatch.setattr(saved_masks, "LIMIT", 100)
-        assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+        monkeypatch.setattr(masks, "LIMIT", 100)
+        assert equal_trees(masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
         assert not path_of(store, SIGMA, THRESHOLD).exists()
 
     def test_other_files_are_not_deleted(self, store, monkeypatch):
         folder = path_of(store, SIGMA, THRESHOLD).parent
         folder.mkdir()
         (folder / "notes.txt").write_bytes(b"x" * 10_000)
-        saved_masks.tree_of(store, 1.0, THRESHOLD)
+        masks.tree_of(store, 1.0, THRESHOLD)
         size = path_of(store, 1.0, THRESHOLD).stat().st_size
-        monkeypatch.setattr(saved_masks, "LIMIT", int(1.5 * size))
-        saved_masks.tree_of(store, 1.1, THRESHOLD)
+        monkeypatch.setattr(masks, "LIMIT", int(1.5 * size))
+        masks.tree_of(store, 1.1, THRESHOLD)
         assert (folder / "notes.txt").exists()
         assert not path_of(store, 1.0, THRESHOLD).exists()
 
 
 def test_masks_are_computed_where_the_folder_cannot_be_written(store, monkeypatch):
     # A file in place of the folder stops every user, the superuser too.
-    (store.path / saved_masks.FOLDER).write_bytes(b"")
-    assert equal_trees(saved_masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
-    assert saved_masks.load(store, SIGMA, THRESHOLD) is None
+    (store.path / masks.FOLDER).write_bytes(b"")
+    assert equal_trees(masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+    assert masks.load(store, SIGMA, THRESHOLD) is None
 
 
 def test_concurrent_writers_leave_one_complete_file(store):
@@ -228,7 +228,7 @@ def test_concurrent_writers_leave_one_complete_file(store):
     threads = [
         threading.Thread(
             target=lambda: trees.append(
-                saved_masks.tree_of(ImageStore.open(store.path), SIGMA, THRESHOLD)
+                masks.tree_of(ImageStore.open(store.path), SIGMA, THRESHOLD)
             )
         )
         for _ in range(6)
@@ -239,8 +239,8 @@ def test_concurrent_writers_leave_one_complete_file(store):
         thread.join()
     assert len(trees) == 6
     assert all(equal_trees(tree, expected) for tree in trees)
-    assert saved_masks.load(store, SIGMA, THRESHOLD) is not None
-    assert [p.name for p in (store.path / saved_masks.FOLDER).iterdir()] == [
+    assert masks.load(store, SIGMA, THRESHOLD) is not None
+    assert [p.name for p in (store.path / masks.FOLDER).iterdir()] == [
         path_of(store, SIGMA, THRESHOLD).name
     ]
 
@@ -250,14 +250,14 @@ def unit_shares(store):
 
 
 def units_path(store):
-    (path,) = (store.path / saved_masks.FOLDER).glob("*-units-*")
+    (path,) = (store.path / masks.FOLDER).glob("*-units-*")
     return path
 
 
 def test_masks_of_units_are_computed_once(store, monkeypatch):
     first = unit_shares(store)
     assert units_path(store).is_file()
-    monkeypatch.setattr(saved_masks, "unit_counts", None)
+    monkeypatch.setattr(masks, "unit_counts", None)
     assert np.array_equal(unit_shares(ImageStore.open(store.path)), first)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from golddiff import __version__
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import NAME, Listing, ShardRecord
-from golddiff.estimators.saved_masks import FOLDER as MASKS
+from golddiff.estimators.masks import FOLDER as MASKS
 from golddiff.sources.examples import ExampleSource
 from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions

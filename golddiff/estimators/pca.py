@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
+from golddiff.estimators.masks import tree_of
 from golddiff.estimators.pca_float64 import recomputed
-from golddiff.estimators.saved_masks import tree_of
 from golddiff.estimators.seamless import Seamless
 from golddiff.estimators.shared import SIDES, Summands, UnitMasks
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.estimators.masks import masks_per_unit, unit_counts
-from golddiff.estimators.saved_masks import counts_of
+from golddiff.estimators.masks import counts_of, masks_per_unit, unit_counts
 from golddiff.kernels.roots import squares
 from golddiff.noise import precision
 from golddiff.posterior import Posterior

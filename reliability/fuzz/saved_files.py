@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.cluster.listing import NAME as LIST
 from golddiff.cluster.listing import Listing, ShardRecord
-from golddiff.estimators import saved_masks
+from golddiff.estimators import masks as pca_masks
 from golddiff.figures.curves import Panel, draw_panels
 from golddiff.store.artifacts import Artifacts
 from golddiff_lab.cells import Cells
@@ -53,18 +53,18 @@ def masks() -> list[bytes]:
     """The cached masks of a noise level."""
     with tempfile.TemporaryDirectory() as folder:
         store: Any = _MovedStore(Path(folder))
-        saved_masks.tree_of(store, SIGMA, THRESHOLD)
-        return [store.artifacts.path(saved_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
+        pca_masks.tree_of(store, SIGMA, THRESHOLD)
+        return [store.artifacts.path(pca_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
 
 
 def _masks(data: bytes, folder: Path) -> None:
     store: Any = _MovedStore(folder)
-    path = store.artifacts.path(saved_masks.name_of(SIGMA, THRESHOLD))
+    path = store.artifacts.path(pca_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
-    additions = saved_masks.load(store, SIGMA, THRESHOLD)
+    additions = pca_masks.load(store, SIGMA, THRESHOLD)
     if additions is not None:
-        saved_masks.tree_from_additions(additions, base().shape)
+        pca_masks.tree_from_additions(additions, base().shape)
 
 
 KEY = {"kind": "table", "seed": 0, "data": "abc"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import golddiff
-from golddiff.estimators import saved_masks
+from golddiff.estimators import masks
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import covariance_factor, factor_rows
 
@@ -39,15 +39,15 @@ def test_a_factor_estimated_from_a_sample(split_digits, digits, tmp_path, monkey
 
 
 def test_masks_are_saved_beside_the_list_of_shards(split_patches, patches):
-    tree = saved_masks.tree_of(split_patches, SIGMA, 0.02)
-    expected = saved_masks.tree_of(patches, SIGMA, 0.02)
+    tree = masks.tree_of(split_patches, SIGMA, 0.02)
+    expected = masks.tree_of(patches, SIGMA, 0.02)
     np.testing.assert_array_equal(tree.inputs, expected.inputs)
-    assert split_patches.artifacts.path(saved_masks.name_of(SIGMA, 0.02)).is_file()
-    assert saved_masks.load(split_patches, SIGMA, 0.02) is not None
+    assert split_patches.artifacts.path(masks.name_of(SIGMA, 0.02)).is_file()
+    assert masks.load(split_patches, SIGMA, 0.02) is not None
     golddiff.PCA(split_patches).denoise(np.ones((1, split_patches.d), np.float32), SIGMA, None)
     for path in split_patches.paths:  # shards receive the masks and compute none
         shard = ImageStore.open(path)
-        assert not shard.artifacts.path(saved_masks.name_of(SIGMA, 0.02)).is_file()
+        assert not shard.artifacts.path(masks.name_of(SIGMA, 0.02)).is_file()
 
 
 def test_masks_of_units_are_computed_once(split_patches, patches, monkeypatch):
@@ -56,7 +56,7 @@ def test_masks_of_units_are_computed_once(split_patches, patches, monkeypatch):
 
     computed = shares(split_patches)
     np.testing.assert_array_equal(computed, shares(patches))
-    monkeypatch.setattr(saved_masks, "unit_counts", None)
+    monkeypatch.setattr(masks, "unit_counts", None)
     np.testing.assert_array_equal(shares(split_patches), computed)
 
 

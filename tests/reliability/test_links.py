@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from golddiff.cluster.listing import Listing, ShardRecord
-from golddiff.estimators import saved_masks
+from golddiff.estimators import masks
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import _digest
 from golddiff.supports.index import Index
@@ -50,10 +50,10 @@ def test_index_files_that_are_links_are_refused(store, outside, name):
 
 
 def test_masks_and_artifacts_that_are_links_are_ignored(store, outside):
-    saved_masks.tree_of(store, 1.0, 0.02)
-    assert saved_masks.load(store, 1.0, 0.02) is not None
-    replace_by_link(store.artifacts.path(saved_masks.name_of(1.0, 0.02)), outside)
-    assert saved_masks.load(store, 1.0, 0.02) is None
+    masks.tree_of(store, 1.0, 0.02)
+    assert masks.load(store, 1.0, 0.02) is not None
+    replace_by_link(store.artifacts.path(masks.name_of(1.0, 0.02)), outside)
+    assert masks.load(store, 1.0, 0.02) is None
     store.artifacts.save("x", {"a": np.zeros(2)})
     assert store.artifacts.load("x") is not None
     replace_by_link(store.artifacts.path("x"), outside)
@@ -63,11 +63,11 @@ def test_masks_and_artifacts_that_are_links_are_ignored(store, outside):
 def test_mask_cache_deletes_nothing_behind_a_link(store, outside, monkeypatch):
     """Regression: with a link as cache folder, files behind it were deleted, oldest first."""
     (outside / "weights.safetensors").write_bytes(bytes(1000))
-    (store.path / saved_masks.FOLDER).symlink_to(outside)
-    monkeypatch.setattr(saved_masks, "LIMIT", 10**6)
-    saved_masks.tree_of(store, 1.0, 0.02)
+    (store.path / masks.FOLDER).symlink_to(outside)
+    monkeypatch.setattr(masks, "LIMIT", 10**6)
+    masks.tree_of(store, 1.0, 0.02)
     (outside / "more.safetensors").write_bytes(bytes(10**6))
-    saved_masks.tree_of(store, 2.0, 0.02)
+    masks.tree_of(store, 2.0, 0.02)
     assert sorted(p.name for p in outside.iterdir()) == ["more.safetensors", "weights.safetensors"]
 
 
