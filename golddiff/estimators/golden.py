@@ -13,7 +13,7 @@ import torch
 
 from golddiff.denoiser import Denoiser, Estimator, EstimatorSupports
 from golddiff.noise import Labels, Sigma
-from golddiff.store.device import Device
+from golddiff.store.device import Device, on_disk
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, LogWeights, Prior
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
@@ -75,6 +75,8 @@ class GoldDiff(Denoiser):
             # Its supports depend on the estimator's weights, so it is fitted to the estimator.
             if schedule.guarantee and not base.joint:
                 raise ArgumentError(_ONLY_OPTIMAL.format("guarantee", type(base).__name__))
+            base = copy.copy(base)
+            base.store = on_disk(base.store)  # adaptive schedules run on the CPU
             schedule = schedule.fitted(base)
         if schedule is not None and not callable(getattr(schedule, "supports", None)):
             raise ArgumentError(
@@ -117,7 +119,7 @@ class GoldDiff(Denoiser):
         """
         if not self.base.joint:
             raise ArgumentError(_ONLY_OPTIMAL.format("certified", type(self.base).__name__))
-        if not isinstance(self.store, ImageStore):
+        if not isinstance(on_disk(self.store), ImageStore):
             raise ArgumentError(
                 "certified: got a store in shards, expected a single store (golddiff.ImageStore), "
                 "for which the bound is proved"
@@ -143,8 +145,7 @@ class GoldDiff(Denoiser):
     @cached_property
     def _index(self) -> Index:
         """The store's index, opened once because its contents are checked at the first use."""
-        assert isinstance(self.store, ImageStore)
-        return open_or_build(self.store)
+        return open_or_build(on_disk(self.store))
 
     @staticmethod
     def _guarantees(schedule: Schedule) -> TypeGuard[FittedSchedule]:

@@ -161,6 +161,11 @@ def device_store(store: Any, device: Device) -> Any:
     return copies.get(place, store)
 
 
+def on_disk(store: Any) -> Any:
+    """The store on disk of a store on a device; any other store unchanged."""
+    return store.store if isinstance(store, DeviceStore) else store
+
+
 def free_bytes(device: torch.device) -> float:
     """Free memory of a CUDA device in bytes; 4 GB for any other device."""
     if device.type == "cuda":

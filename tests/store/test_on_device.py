@@ -202,6 +202,17 @@ def test_adaptive_supports_run_on_the_cpu(store, queries, guarantee):
     torch.testing.assert_close(denoiser.to(DEVICE)(x, 1.0), denoiser(x, 1.0), rtol=0, atol=0)
 
 
+def test_adaptive_schedules_and_proofs_accept_denoisers_on_a_device(store, queries):
+    """Regression: they were refused as if the store were in shards."""
+    optimal, x = golddiff.Optimal(store), queries(store, 0.1, 2)
+    for schedule in (golddiff.AdaptiveSchedule(0.05, guarantee=True), golddiff.PaperSchedule()):
+        moved = golddiff.GoldDiff(optimal.to(DEVICE), schedule)
+        mean, bound = moved.certified(x, 0.1)
+        expected, cpu_bound = golddiff.GoldDiff(optimal, schedule).certified(x, 0.1)
+        torch.testing.assert_close(mean, expected, rtol=0, atol=1e-4)
+        torch.testing.assert_close(bound, cpu_bound, rtol=0, atol=1e-2)
+
+
 class OwnGolden(golddiff.GoldDiff):
     """A subclass without changes."""
 
