@@ -52,9 +52,7 @@ def make_index(denoiser: Denoiser) -> None:
     schedule = getattr(denoiser, "schedule", None)
     if isinstance(schedule, FittedSchedule) and schedule.indexed:
         with waiting("building the index, once for this store") as watch:
-            schedule.index = open_or_build(
-                denoiser.store, lambda what, done, total: watch(done, total)
-            )
+            schedule.index = open_or_build(denoiser.store, watch)
 
 
 def take_steps(

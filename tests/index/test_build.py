@@ -58,12 +58,12 @@ def test_an_interrupted_build_leaves_nothing_behind(make_store, smooth_images, m
     monkeypatch.setattr(image_index, "PIECE", 4 * 144 * 100)
     before = sorted(path.name for path in store.path.iterdir())
 
-    def stop(what, done, total):
+    def stop(done, total):
         if done == 400:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Index.build(store, progress=stop)
+        Index.build(store, watch=stop)
     assert sorted(path.name for path in store.path.iterdir()) == before
     with pytest.raises(StoreError, match="has none yet"):
         Index.open(store)
@@ -76,9 +76,9 @@ def test_a_killed_build_leaves_no_index_and_the_next_one_succeeds(make_store, sm
         from golddiff import ImageStore
         from golddiff.supports.index import Index, image_index
         image_index.PIECE = 4 * 144 * 100
-        def stop(what, done, total):
+        def stop(done, total):
             if done >= 700: os.kill(os.getpid(), signal.SIGKILL)
-        Index.build(ImageStore.open({str(store.path)!r}), progress=stop)
+        Index.build(ImageStore.open({str(store.path)!r}), watch=stop)
     """
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert ended.returncode == -signal.SIGKILL
@@ -149,11 +149,11 @@ def test_the_sample_for_fitting_blocks_is_limited_in_bytes(make_store, smooth_im
 def test_a_second_build_at_the_same_time_is_refused(make_store, smooth_images):
     store = make_store(smooth_images(100, (1, 8, 8)))
 
-    def second(what, done, total):
+    def second(done, total):
         with pytest.raises(StoreError, match="another process"):
             Index.build(store)
 
-    Index.build(store, progress=second)
+    Index.build(store, watch=second)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

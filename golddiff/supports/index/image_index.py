@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,7 @@ from golddiff.kernels.byte_distances import MIDDLE
 from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import FileRecord, file_record, problem_of_files
+from golddiff.store.novelty import Watch
 from golddiff.supports.index.blocks import Blocks, fitted, numbers_of, of_tensors
 from golddiff.system.errors import ArgumentError, BusyError, StoreError
 from golddiff.system.files import check_disk, leads_out
@@ -35,12 +35,7 @@ SAMPLE = 8192  # images that the blocks are fitted to; fewer if fitting would ex
 SAMPLE_BYTES = 2e9
 PIECE = 64e6  # size of a batch of images as float32, in bytes
 
-Progress = Callable[[str, int, int], None]
 log = logging.getLogger("golddiff")
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """A progress callback that does nothing."""
 
 
 @dataclass(eq=False)
@@ -104,10 +99,10 @@ class Index:
             ) from None
 
     @classmethod
-    def build(cls, store: ImageStore, progress: Progress = no_progress) -> Index:
+    def build(cls, store: ImageStore, watch: Watch = lambda done, total: None) -> Index:
         """Build the index of a store in its folder, a few batches in memory at a time; open it.
 
-        ``progress`` is called with a description of the work, the images done and their total.
+        ``watch`` is called with the number of images done and their total.
 
         Raises:
             ArgumentError: the store is in shards.
@@ -120,7 +115,7 @@ class Index:
         busy = f"index: another process is building that of {store.path}"
         with folder_in_place("index", store.path / FOLDER, busy) as part:
             check_disk("index", store.path, sum(_file_sizes(store).values()))
-            _fill(store, part, progress)
+            _fill(store, part, watch)
         return cls.open(store)
 
     def check_contents(self) -> None:
@@ -136,17 +131,17 @@ class Index:
         self._is_verified = True
 
 
-def open_or_build(store: ImageStore, progress: Progress = no_progress) -> Index:
+def open_or_build(store: ImageStore, watch: Watch = lambda done, total: None) -> Index:
     """The index of a store; built if it is missing, damaged or of another store."""
     try:
         return Index.open(store)
     except StoreError as error:
         log.warning("%s: building it now, once", error)
     try:
-        return Index.build(store, progress)
+        return Index.build(store, watch)
     except BusyError:
         wait_for_builder(store.path / FOLDER)  # another process is building it
-        return open_or_build(store, progress)
+        return open_or_build(store, watch)
 
 
 def _file_sizes(store: ImageStore) -> dict[str, int]:
@@ -159,7 +154,7 @@ def _identity(store: ImageStore) -> str:
     return store.manifest.files["pixels.bin"].sha256
 
 
-def _fill(store: ImageStore, part: Path, progress: Progress) -> None:
+def _fill(store: ImageStore, part: Path, watch: Watch) -> None:
     """Write the compressed images in store order, then the manifest."""
     count = min(SAMPLE, max(1, int(SAMPLE_BYTES / (12 * store.d))))
     rows = np.sort(np.random.default_rng(0).permutation(store.n)[:count])
@@ -172,7 +167,7 @@ def _fill(store: ImageStore, part: Path, progress: Progress) -> None:
         for first, images in parts(np.arange(store.n), piece):
             for file, array in zip(files, blocks.compress(store.values(images)), strict=True):
                 file.write(np.ascontiguousarray(array).data)
-            progress("reading pixels", first + len(images), store.n)
+            watch(first + len(images), store.n)
         for file in files:
             file.flush()
             os.fsync(file.fileno())
