@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.kernels.contributions import Ranking, Weights, outputs_at
 from golddiff.noise import Labels, Sigma
+from golddiff.posterior import weighted_sum
 from golddiff.support import AnySupport, as_image
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64, check_count, is_whole
@@ -150,7 +150,7 @@ def attribute(
     total = np.zeros(estimator.n_values)
     for part, w in weights:
         image_weights.append(w.mean(axis=0))
-        total += _summed(w, part.values)
+        total += weighted_sum(w, part.values)
         main = main.offered(_by_pixel(w, grid), part.rows)
     picture = store.shape[-2:]
     return Attribution(
@@ -221,7 +221,7 @@ def pixel_sources(
     best = Ranking.empty(1, weights.top)
     for part, w in weights:
         per_image.append(w[locations].mean(axis=0))
-        values += _summed(w, part.values)
+        values += weighted_sum(w, part.values)
         best = best.offered(per_image[-1][None], part.rows)
     best = best.descending() if ranked.positions.min() < 0 else ranked
     positions = np.where(best.positions[0] < 0, pixel, best.positions[0])
@@ -253,13 +253,6 @@ def _values(store: Any, seamless: Any, rows: I64, columns: I64) -> F64:
         summands = loaded if seamless is None else seamless.summands(loaded)
         values[mask] = summands[index[mask] - start, columns[mask]]
     return values
-
-
-def _summed(weights: F64, values: NDArray[np.floating]) -> F64:
-    """Weights (L, k) times values (k, V), summed over images: (V,)."""
-    by_channel = values.reshape(len(values), -1, len(weights))
-    total: F64 = np.einsum("lk,kcl->cl", weights, by_channel, dtype=np.float64).ravel()
-    return total
 
 
 def _by_pixel(weights: F64, grid: tuple[int, ...]) -> F64:

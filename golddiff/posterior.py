@@ -18,6 +18,13 @@ SKIPPED = 4e-18  # exp(-40), the weight below which the loops in float32 skip im
 ROUNDING = 2.0**-21  # relative error of a logit in float32, with the sum over its mask
 
 
+def weighted_sum(weights: NDArray[np.float64], values: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Values (k, D) of k images, weighted at each location (L, k) and summed: (D,)."""
+    by_channel = values.reshape(len(values), -1, len(weights))
+    total: NDArray[np.float64] = np.einsum("lk,kcl->cl", weights, by_channel, dtype=np.float64)
+    return total.ravel()
+
+
 @dataclass
 class Posterior:
     """Partial posterior over a part of the training set.
@@ -47,8 +54,7 @@ class Posterior:
         highest = logits.max(axis=1)
         # With patches, a part can have weight 0 at a location; -inf - -inf would be NaN.
         weights = np.exp(logits - np.where(np.isneginf(highest), 0.0, highest)[:, None])
-        by_channel = values.reshape(len(values), -1, len(logits))
-        weighted = np.einsum("lk,kcl->cl", weights, by_channel).reshape(1, -1)
+        weighted = weighted_sum(weights, values)[None]
         return cls(highest[None], weights.sum(axis=1)[None], weighted)
 
     def in_float64(self) -> Posterior:
