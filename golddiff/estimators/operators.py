@@ -5,7 +5,6 @@ Operators are local and can be composed. deepinv's physics and user functions wo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
@@ -14,12 +13,11 @@ from PIL import Image
 
 from golddiff.estimators.measurement import LinearOperator, linear
 from golddiff.sources.picture import fit_to_shape, scale_and_crop
+from golddiff.store.likelihood import Operator
 from golddiff.system.arguments import LEAST, check_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import is_whole
 from golddiff.system.units import shape_text
-
-Operator = Callable[[torch.Tensor], torch.Tensor]
 
 REACH = 3  # radius of a blur kernel in standard deviations
 TRACE = 0.05  # missing share up to which a pixel counts as known (docs/results/restoring.md)

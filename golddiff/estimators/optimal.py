@@ -164,7 +164,7 @@ class Optimal(Estimator):
 
 
 def _shared(supports: Sequence[AnySupport], n: int) -> list[AnySupport]:
-    """The supports, with a common one, log weights (b, n), in place of those of all n images."""
+    """The supports; those of all n images become one object, which holds all their log weights."""
     weights = [as_support(s).log_importance() for s in supports if len(s) == n]
     common = Support(np.arange(n), np.stack(weights) if weights else None)
     return [common if len(s) == n else s for s in supports]
