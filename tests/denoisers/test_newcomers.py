@@ -91,12 +91,21 @@ def test_all_searches_find_the_nearest_image(store, queries):
 
 
 def test_ties_go_to_the_lowest_row(make_store):
+    """Permuted pixels and duplicates give more ties than the first comparison handles."""
     pixels = np.random.default_rng(0).integers(0, 256, (1, 1, 6, 6), dtype=np.uint8)
-    store = make_store(np.concatenate([np.full((5, 1, 6, 6), 255, np.uint8), *[pixels] * 40]))
+    shuffled = [np.random.default_rng(i).permutation(pixels.ravel()) for i in range(40)]
+    far = np.full((5, 1, 6, 6), 255, np.uint8)
+    store = make_store(np.concatenate([far, np.reshape(shuffled, (40, 1, 6, 6)), far[:1]]))
     for value in (-0.3, 0.0, 0.123):
-        x = np.full((1, 36), value, np.float32)
-        assert NearestImage(store).nearest(x, 0.5, None).tolist() == [5]
+        x = torch.full((1, 1, 6, 6), value)
+        assert NearestImage(store).nearest(x.reshape(1, -1).numpy(), 0.5, None).tolist() == [5]
     assert NearestImage(store).nearest(np.ones((1, 36), np.float32), 1e-9, None).tolist() == [0]
+
+
+def test_images_that_float32_cannot_tell_apart_are_compared_exactly(make_store):
+    points = np.zeros((40, 3), np.float32)
+    points[:, 0], points[:, 1] = 1, np.linspace(2e-4, 1e-5, 40)  # 1 + t^2 rounds to 1
+    assert NearestImage(make_store(points)).nearest(np.zeros((1, 3), np.float32), 1.0, None) == 39
 
 
 def test_nearest_image_with_labels_is_of_the_class(store, queries):
