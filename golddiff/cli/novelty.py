@@ -64,7 +64,7 @@ def novelty(options: _NoveltyOptions) -> None:
         check_apart("json", options.json, source)
 
     starting()
-    from golddiff.evaluation.report.novelty import write_novelty_report
+    from golddiff.evaluation.novelty_report import write_novelty_report
     from golddiff.sources import resolve_source
     from golddiff.store.novelty import novelty as novelty_of
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import html
-import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
 from golddiff import __version__
-from golddiff.evaluation.report.cards import write_page
+from golddiff.evaluation.report import write_page
 from golddiff.figures.sources import figure, image_name
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
-from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import check_writable
 from golddiff.system.pictures import to_pixels
 
 MAX_CARDS = 64
@@ -25,8 +23,8 @@ def write_novelty_report(
     result: Novelty,
     images: torch.Tensor,
     store: ImageStore,
-    path: str | os.PathLike[str],
-    names: Sequence[str] = (),
+    path: Path,
+    names: Sequence[str],
 ) -> None:
     """Write one self-contained HTML page.
 
@@ -35,10 +33,8 @@ def write_novelty_report(
         images: (B, C, H, W) in [-1, 1].
         store: the training set.
         path: the ``.html`` file to write.
-        names: names of the pictures, if they have any.
+        names: names of the pictures; empty if they have none.
     """
-    target = path_of("path", path)
-    check_writable("path", target, (".html", ".htm"))
     if len(store.shape) != 3:
         raise ArgumentError(
             f"images: got points of shape {store.shape}, a report shows images (C, H, W)"
@@ -55,10 +51,10 @@ def write_novelty_report(
             figure(other, "nearest training image", f"nearest: {image_name(store, row)}"),
         )
         cards.append(f'<article><div class="main">{"".join(figures)}</div></article>')
-    copies = int(result.copies.sum())
+    body, copies = "\n".join(cards), int(result.copies.sum())
     which = "" if len(images) <= MAX_CARDS else f"The {MAX_CARDS} with the lowest novelty. "
     write_page(
-        target,
+        path,
         "How new these pictures are",
         f"{len(images):,} pictures and {store.n:,} training images, golddiff {__version__}",
         copies == 0,
@@ -69,5 +65,5 @@ def write_novelty_report(
 distance of a training image to its nearest other one, {result.spacing:.3f}: 0 is a copy, 1 is as
 new as an unseen picture of the same kind. A copy is less than a third as far from the nearest as
 from the second nearest training image (Yoon et al. 2023).</p>
-{os.linesep.join(cards)}""",
+{body}""",
     )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,20 +17,29 @@ from golddiff import __version__
 from golddiff.attribution import Attribution
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import describe
-from golddiff.evaluation.report.cards import ToImages, card, write_page
 from golddiff.figures.curves import Panel, Series, draw_panels
+from golddiff.figures.sources import figure, image_name, percent
 from golddiff.recording import Subsets
+from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import check_writable
-from golddiff.system.pictures import data_uri, rendered
+from golddiff.system.files import atomic_write, check_writable
+from golddiff.system.numbers import F64, I64
+from golddiff.system.pictures import Pixels, data_uri, rendered, to_pixels
 
 if TYPE_CHECKING:
     from golddiff.sampling import Samples
 
+ToImages = Callable[[torch.Tensor], torch.Tensor]
+
 TOLERANCE = 1e-4  # units of x0
 MAX_CARDS = 64
+SOURCES = 8  # training images shown of each output
+# Okabe and Ito's palette, safe for colour-blind readers, and a violet
+COLOURS = ("E69F00", "56B4E9", "009E73", "F0E442", "0072B2", "D55E00", "CC79A7", "8A63D2")
+DARKEST, LIGHTEST = 0x70, 0xC0  # range of greys for all other sources
+LOCATION = {"image": "output", "value": "output value", "pixel": "pixel"}
 PLOT_NOTE = (
     "k images are weighed at each step. The effective number, exp of the entropy of their weights, "
     "is the number of images that matter at one location. Lines are medians over the outputs; "
@@ -82,7 +94,9 @@ def write_report(
     ]
     shown = samples.images[:MAX_CARDS]
     novelty = samples.novelty if store.n > 1 else None
-    cards = [card(i, shown[i], attributions[i], novelty, to_images) for i in range(len(shown))]
+    cards = "\n".join(
+        _card(i, shown[i], attributions[i], novelty, to_images) for i in range(len(shown))
+    )
     passed = all(
         error <= max(TOLERANCE, attribution.rounding)
         for error, attribution in zip(errors, attributions, strict=True)
@@ -90,7 +104,7 @@ def write_report(
     known = KNOWN if hasattr(denoiser, "measured") else ""
     body = f"""<h2>Outputs</h2>
 <p class="soft">{_note(len(attributions), novelty)}{known}</p>
-{os.linesep.join(cards)}
+{cards}
 <h2>Images weighed at each step</h2>
 <p class="soft">{PLOT_NOTE}</p>
 {_plot(subsets)}
@@ -109,6 +123,83 @@ def write_report(
         body,
     )
     return max(errors)
+
+
+def _card(
+    number: int, image: torch.Tensor, attribution: Attribution, novelty: Novelty | None,
+    to_images: ToImages,
+) -> str:  # fmt: skip
+    """HTML of output ``number`` (C, H, W); no novelty if there is one training image."""
+    store = attribution.store
+    rows, weights = attribution.top_images(SOURCES)
+    main = attribution.patchwork()
+    nearest = 0 if novelty is None else int(novelty.nearest[number])
+    drawn = to_pixels(
+        to_images(torch.cat([image[None], store.images([nearest]), store.images(rows)]))
+    )
+    sources = "".join(
+        _source(store, int(row), weight, float((main == row).mean()), pixels, colour)
+        for row, weight, pixels, colour in zip(rows, weights, drawn[2:], COLOURS, strict=False)
+    )
+    figures = (
+        figure(drawn[0], f"output {number}", "output"),
+        figure(
+            _patchwork(main, rows),
+            "patchwork map",
+            "patchwork: each pixel has the colour of its main training image; others are grey",
+        ),
+        figure(
+            drawn[1],
+            "nearest training image",
+            f"nearest training image, {image_name(store, nearest)}{_nearness(number, novelty)}",
+        ),
+    )
+    return f"""<article>
+<h3>Output {number}</h3>
+<div class="main">{"".join(figures)}</div>
+<p><small>{_facts(attribution, weights)}</small></p>
+<div class="sources">
+{sources}</div>
+</article>"""
+
+
+def _nearness(number: int, novelty: Novelty | None) -> str:
+    if novelty is None:
+        return ""
+    copied = ", a copy" if novelty.copies[number] else ""
+    distance, value = float(novelty.distances[number, 0]), float(novelty.novelty[number])
+    return f": distance {distance:.4f}, novelty {value:.2f}{copied}"
+
+
+def _facts(attribution: Attribution, weights: F64) -> str:
+    location, median = LOCATION[attribution.locations], float(np.median(attribution.effective))
+    least, most = float(attribution.effective.min()), float(attribution.effective.max())
+    spread = "" if attribution.locations == "image" else f" (median; {least:.3g} to {most:.3g})"
+    others = len(attribution.images) - len(weights)
+    return (
+        f"Effective number of images of one {location}: {median:.3g}{spread}. "
+        f"The {len(weights)} images below hold {percent(float(weights.sum()))} of the weight"
+        f"{f', and {others:,} others the rest' if others else ''}. "
+        f"The {attribution.sources.shape[1]} main training images of each {location} alone hold "
+        f"{percent(float(attribution.mass.mean()))} of its weight on average, and give the output "
+        f"within {attribution.top_error():.2g} (RMSE)."
+    )
+
+
+def _source(
+    store: ImageStore, row: int, weight: float, area: float, pixels: Pixels, colour: str
+) -> str:
+    caption = f"<b>{percent(weight)}</b> {image_name(store, row)}<br>main source of {percent(area)}"
+    return figure(pixels, f"training image {row}", caption, f"--mark: #{colour}") + "\n"
+
+
+def _patchwork(main: I64, rows: I64) -> Pixels:
+    # The golden ratio gives consecutive rows different greys.
+    grey = DARKEST + (main * 0.6180339887 % 1) * (LIGHTEST - DARKEST)
+    picture = np.repeat(grey.astype(np.uint8)[..., None], 3, axis=-1)
+    for row, colour in zip(rows, COLOURS, strict=False):
+        picture[main == row] = tuple(bytes.fromhex(colour))
+    return picture
 
 
 def _plot(subsets: Subsets) -> str:
@@ -181,3 +272,19 @@ def _flat(description: Mapping[str, Any]) -> list[tuple[str, str]]:
             shown = "subset seed" if name == "seed" else name.replace("_", " ")
             lines.append((shown, text))
     return lines
+
+
+def write_page(
+    target: Path, title: str, subtitle: str, passed: bool, verdict: str, body: str
+) -> None:
+    """Write a page atomically; ``title`` and ``subtitle`` are plain text, the others HTML."""
+    page = Template((resources.files("golddiff") / "data" / "report.html").read_text("utf-8"))
+    text = page.substitute(
+        title=html.escape(title),
+        subtitle=html.escape(subtitle),
+        verdict_class="pass" if passed else "fail",
+        verdict=verdict,
+        body=body,
+    )
+    with atomic_write("path", target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
