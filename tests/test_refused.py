@@ -37,6 +37,8 @@ def test_the_error_for_an_unknown_method_lists_all_methods(fails):
         (["--data", "digits", "--store", "x"], "not both"),
         (["--store", "x", "--size", "8"], "--size: does not apply to a store"),
         (["--store", "x"], "x does not exist"),
+        (["--store", "n=3/run,seed=1"], "--store: n=3/run,seed=1 does not exist"),
+        (["--store", "/a,n=3,seed=1"], "--store: /a,n=3,seed=1 does not exist"),
         (["--k-min", "50"], "does not apply to method recommended, only to golddiff-optimal"),
         ([*GOLDEN, "--k-min", "5000"], "--k-min: got 5000, but there are only 1797"),
         (["--k-min", "many"], "a count (100) or a fraction"),

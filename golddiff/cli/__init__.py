@@ -151,8 +151,9 @@ def _in_options(message: str, commands: typer.Typer, arguments: Sequence[str]) -
         if OPTION_NAMES.get(name, name) == option.name:
             message = f"{flag}{colon}{rest}"
         if flag.startswith("--"):
-            message = re.sub(rf"\b{option.name}=\((\S+), (\S+)\)", rf"{flag} \1,\2", message)
-            message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)
+            argument = rf"(?<![^\s(]){option.name}=(?!\S*/)"  # not a part of a path, as run/n=3
+            message = re.sub(rf"{argument}\((\S+), (\S+)\)", rf"{flag} \1,\2", message)
+            message = re.sub(rf"{argument}(True\b)?", f"{flag} ", message)
     return message
 
 
