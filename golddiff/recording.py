@@ -53,25 +53,21 @@ class Recorder:
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """Call ``denoiser``, and record its supports."""
         queries, levels, classes = self.denoiser.checked(x, sigma, labels)
-        counts = []
+        schedule, counts = getattr(self.denoiser, "schedule", None), []
         for query, level, label in zip(queries, levels, classes, strict=True):
             estimator, (support,) = self.denoiser.estimator_supports(query[None], level, label)
             effective = float(Weights(estimator, support, query, level, top=1).effective.mean())
-            counts.append((self._screened(level, label), len(support), effective))
+            images = self.store.count_of(label)
+            screened = images if schedule is None else schedule.budgets(level, images)[0]
+            counts.append((screened, len(support), effective))
         self.sigmas.append(levels[0])
         self.counts.append(counts)
         self._last = (x, sigma, labels)
         x0: torch.Tensor = self.denoiser(x, sigma, labels)
         return x0
 
-    def attributions(self, top: int = 16) -> list[Attribution]:
+    def attributions(self) -> list[Attribution]:
         """The sources of the last call's outputs."""
         assert self._last is not None
-        sources: list[Attribution] = self.denoiser.attribute(*self._last, top=top)
+        sources: list[Attribution] = self.denoiser.attribute(*self._last)
         return sources
-
-    def _screened(self, sigma: float, label: int | None) -> int:
-        images = self.store.count_of(label)
-        schedule = getattr(self.denoiser, "schedule", None)
-        screened: int = images if schedule is None else schedule.budgets(sigma, images)[0]
-        return screened

@@ -43,7 +43,7 @@ def level_rows(
     """One row per side: time per image and step, errors, and number of images weighed.
 
     Args:
-        sides: processes of :class:`golddiff_lab.running.RunningSide`, in the order of their turns.
+        sides: processes of :class:`golddiff_lab.process.RunningSide`, in the order of their turns.
         sigma: noise level.
         x: (B, *shape) queries, the same for all sides.
         exact: by side name, (b, *shape) the full scan of the first b <= B queries.

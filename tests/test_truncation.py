@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from golddiff_lab.paper.truncation import tail_bound, truncation_bound
+from golddiff_lab.paper.theorem1 import tail_bound, truncation_bound
 
 
 @st.composite

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from golddiff.system.numbers import F32
@@ -23,21 +22,18 @@ def draw_points(
     figure = Figure(figsize=(6, 6), layout="constrained")
     axes = figure.add_subplot()
     points = plane(training[:: -(-len(training) // SHOWN)])
-    axes.scatter(
-        points[:, 0],
-        points[:, 1],
-        s=6,
-        color=GREY,
-        linewidths=0,
-        label=f"{len(training):,} training points",
-    )
+    label = f"{len(training):,} training points"
+    axes.scatter(points[:, 0], points[:, 1], s=6, color=GREY, linewidths=0, label=label)
     if paths is not None:
         for path in plane(paths).transpose(1, 0, 2):
             axes.plot(*path.T, color=BLUE, linewidth=0.6, alpha=0.5)
     label = f"{len(samples):,} samples" + ("" if paths is None else ", with each step's x0")
     points = plane(samples)
     axes.scatter(points[:, 0], points[:, 1], s=14, color=BLUE, linewidths=0, label=label, zorder=3)
-    plain_frame(axes)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.tick_params(labelsize=8, color="0.6", labelcolor="0.4")
+    for spine in axes.spines.values():
+        spine.set_color("0.8")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.09), ncols=2, frameon=False)
     if training.shape[-1] > 2:
         axes.set_xlabel(f"value 1 of {training.shape[-1]}")
@@ -51,11 +47,3 @@ def plane(points: torch.Tensor) -> F32:
     if values.shape[-1] == 1:
         values = np.concatenate([values, np.zeros_like(values)], axis=-1)
     return values
-
-
-def plain_frame(axes: Axes) -> None:
-    """Set equal axis scales and a light frame."""
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.tick_params(labelsize=8, color="0.6", labelcolor="0.4")
-    for spine in axes.spines.values():
-        spine.set_color("0.8")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.network_like import NetworkLike
 from golddiff.estimators.registry import MethodSettings, create, over
 from golddiff.store.images import ImageStore
@@ -47,8 +46,6 @@ class OpenStore:
         if method.startswith(_GOLDEN):
             assert isinstance(cached, Estimator)
             return over("golden", cached, MethodSettings(variant=variant), seed)
-        if isinstance(cached, GoldDiff):
-            return GoldDiff(cached.base, cached.schedule, seed)
         return cached.with_seed(seed) if isinstance(cached, NetworkLike) else cached
 
     @property

@@ -108,7 +108,7 @@ class Run:
         denoiser = self.denoisers[method]
         if not isinstance(denoiser, GoldDiff):
             return None
-        count = len(self.opened.store.rows_of(self.settings.label))
+        count = self.opened.store.count_of(self.settings.label)
         return [denoiser.schedule.budgets(sigma, count) for sigma in self.sigmas]
 
 
@@ -131,7 +131,7 @@ def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -
             f"steps: got {s.steps}, expected at most {most} with {s.n} images of {store.d:,} "
             f"values and {len(s.methods)} methods: every step is kept for the slider"
         )
-    store.rows_of(s.label)
+    store.count_of(s.label)  # raises for a class without images
     sigmas = noise_levels(s.steps, s.sampler, s.start)
     noise = initial_noise(s.n, store.shape, s.seed)
     return Run(

@@ -24,9 +24,9 @@ from golddiff_lab.bench.prefixes import stores_for
 from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.cells import Cells, Key, Result
 from golddiff_lab.machine import Rates, measure
+from golddiff_lab.process import created
 from golddiff_lab.queries import mixed
 from golddiff_lab.race import level_rows, started
-from golddiff_lab.running import created
 from golddiff_lab.sides import SideSpec
 
 Watch = Callable[[str], None]

@@ -14,9 +14,9 @@ from golddiff_lab.bench.prefixes import first_images
 from golddiff_lab.bench.step_job import StepJob
 from golddiff_lab.machine import Rates, measure
 from golddiff_lab.peers import PEERS, recognise
+from golddiff_lab.process import created
 from golddiff_lab.queries import queries
 from golddiff_lab.race import Row, level_rows, started
-from golddiff_lab.running import created
 from golddiff_lab.sides import SideSpec
 from golddiff_lab.truth import full_scans, reference_of, text_of
 
@@ -32,7 +32,7 @@ class Outcome:
         machine: rates of the machine, the higher of those before and after the race.
         rows: one row per level and side from :func:`golddiff_lab.race.level_rows`.
         references: by side, the full scan that its error refers to.
-        memory: by side, bytes; see :meth:`golddiff_lab.running.RunningSide.memory`.
+        memory: by side, bytes; see :meth:`golddiff_lab.process.RunningSide.memory`.
     """
 
     store: ImageStore

@@ -55,17 +55,13 @@ class Panel:
     golden: I64
 
 
-def draw_concentration(
-    store: ImageStore, seed: int = 0, levels: Sequence[float] = LEVELS
-) -> Figure:
+def draw_concentration(store: ImageStore, panels: Sequence[Panel]) -> Figure:
     """Posterior Progressive Concentration on plain points, from noise (left) to data (right).
 
     Args:
         store: points (D,), of which the first two values are drawn.
-        seed: seed of the starting noise.
-        levels: noise levels; the nearest step to each is shown.
+        panels: the noise levels of one trajectory, from :func:`concentration`.
     """
-    panels = concentration(store, seed, levels)
     points = plane(store.images())
     start = _on_paper(panels[0])
     width = 2.35 * len(panels) + 0.7
@@ -82,14 +78,8 @@ def draw_concentration(
         upper.set_title(
             f"noise σ = {panel.sigma:.2g}\n99% of the weight: {len(rows):,}", fontsize=9.5
         )
-        _cloud(
-            lower,
-            points,
-            panel.golden,
-            np.tile(to_rgba(GOLD), (len(panel.golden), 1)),
-            panel,
-            start,
-        )
+        gold = np.tile(to_rgba(GOLD), (len(panel.golden), 1))
+        _cloud(lower, points, panel.golden, gold, panel, start)
         lower.set_title(f"golden subset: {len(panel.golden):,}", fontsize=9.5)
     grid[0, 0].set_ylabel("exact posterior")
     grid[1, 0].set_ylabel("GoldDiff's schedule")

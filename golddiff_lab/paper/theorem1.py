@@ -1,4 +1,15 @@
-"""Theorem 1 on real data: the error of truncated posterior means, compared with its bound."""
+"""Theorem 1 on real data: the error of a posterior mean over the top k images, and its bound.
+
+With logits sorted l_(1) >= ... >= l_(N), weights w_i = exp(l_i) / Z, Z = sum_j exp(l_j), and S the
+first k, the two means differ by
+
+    f_S - f_D = (Z_tail / Z) (f_S - f_tail),    Z_tail = sum over i outside S of exp(l_i),
+
+where f_tail is the weighted mean of the omitted images. Both means lie in the ball of radius
+R = max_i ||x_i||, so ||f_S - f_D|| <= 2 R Z_tail / Z (:func:`tail_bound`). Each of the N - k terms
+of Z_tail is at most exp(l_(k+1)) and Z is at least exp(l_(1)), which gives the paper's looser
+bound, 2 R (N - k) exp(-(l_(1) - l_(k+1))) (:func:`truncation_bound`).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +34,6 @@ from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.page import Page
-from golddiff_lab.paper.truncation import tail_bound, truncation_bound
 
 QUERIES = 16
 FRACTIONS = (0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.6)
@@ -85,6 +95,30 @@ def errors(store: ImageStore, x: F32, sigma: float, ks: list[int]) -> F64:
             error = float(share * np.linalg.norm(head.mean() - tail.mean()))
         out.append([error, *(f(ordered, k, store.radius) for f in (tail_bound, truncation_bound))])
     return np.array(out)
+
+
+def truncation_bound(logits: F64, k: int, radius: float) -> float:
+    """The paper's Theorem 1: 2 R (N - k) exp(-Delta_k), Delta_k = l_(1) - l_(k+1).
+
+    Args:
+        logits: (N,) log weights up to a constant, largest first.
+        k: number of images kept, 1 to N.
+        radius: R, the largest Euclidean norm of an image.
+
+    Returns:
+        A bound on ||f_S - f_D||_2 in the units of ``radius``; 0 for k = N.
+    """
+    n = len(logits)
+    return 0.0 if k == n else float(2 * radius * (n - k) * np.exp(logits[k] - logits[0]))
+
+
+def tail_bound(logits: F64, k: int, radius: float) -> float:
+    """The tighter bound 2 R Z_tail / Z, which depends on every logit.
+
+    Arguments and result are those of :func:`truncation_bound`.
+    """
+    weights = np.exp(logits - logits[0])
+    return float(2 * radius * weights[k:].sum() / weights.sum())
 
 
 def _merged(parts: list[Posterior], store: ImageStore) -> Posterior:

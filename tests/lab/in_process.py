@@ -1,7 +1,6 @@
 """A stand-in for a separate process."""
 
-from golddiff_lab.process import Process
-from golddiff_lab.running import RunningSide
+from golddiff_lab.process import Process, RunningSide
 
 
 class InProcess(Process):

@@ -9,11 +9,10 @@ from PIL import Image
 
 import golddiff
 from golddiff.evaluation.bootstrap import bootstrap
-from golddiff_lab.paper import theorem1
 from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.paper import paper_value
 from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
-from golddiff_lab.paper.truncation import tail_bound, truncation_bound
+from golddiff_lab.paper.theorem1 import errors, tail_bound, truncation_bound
 from golddiff_lab.paper.weights import RandomSubset
 from tests.conftest import float64_images
 from tests.test_truncation import truncation_error
@@ -107,7 +106,7 @@ def test_errors_and_bounds_of_theorem_1_agree_with_float64(make_store, smooth_im
         logits = -((x - images) ** 2).sum(1) / (2 * sigma**2)
         ordered = -np.sort(-logits)
         ks = [1, 7, 29, 30]
-        rows = theorem1.errors(store, x.astype(np.float32), sigma, ks)
+        rows = errors(store, x.astype(np.float32), sigma, ks)
         for k, (error, tail, bound) in zip(ks, rows, strict=True):
             direct = truncation_error(logits, images, k)
             assert error == pytest.approx(direct, rel=2e-3, abs=1e-6)
