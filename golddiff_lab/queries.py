@@ -7,32 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from golddiff.estimators.registry import create
 from golddiff.samplers import Denoises, State, initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import STEPS
 from golddiff_lab.augment import NUMBERS, augmented
 
-TRAJECTORY_OF = "golddiff-pca"
-
-
-def queries(
-    source: str, store: ImageStore, sigmas: Sequence[float], batch: int, seed: int
-) -> list[torch.Tensor]:
-    """A batch of noisy images (batch, *shape) for each noise level.
-
-    Args:
-        source: "trajectory", states of a golddiff-pca run from seeded noise; or "noised",
-            training images with noise.
-        store: the training set.
-        sigmas: noise levels.
-        batch: number of images per level.
-        seed: seed of all noise.
-    """
-    if source == "noised":
-        return noised(store, sigmas, batch, seed)
-    return trajectory(create(TRAJECTORY_OF, store, seed=seed), sigmas, batch, seed)
+TRAJECTORY_OF = "golddiff-pca"  # the method whose run gives the queries
 
 
 def noised(store: ImageStore, sigmas: Sequence[float], batch: int, seed: int) -> list[torch.Tensor]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from golddiff.denoiser import Estimator
+from golddiff.estimators.registry import create
 from golddiff.store.images import ImageStore
 from golddiff.system.parallel import use_threads
 from golddiff_lab.bench.prefixes import first_images
@@ -15,7 +16,7 @@ from golddiff_lab.bench.step_job import StepJob
 from golddiff_lab.machine import Rates, measure
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.process import created
-from golddiff_lab.queries import queries
+from golddiff_lab.queries import TRAJECTORY_OF, noised, trajectory
 from golddiff_lab.race import Row, level_rows, started
 from golddiff_lab.sides import SideSpec
 from golddiff_lab.truth import full_scans, reference_of, text_of
@@ -57,7 +58,11 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
     watch("the machine's rates")
     before = measure()
     watch("queries")
-    batches = queries(job.queries_from, store, job.sigmas, job.batch, job.seed)
+    if job.queries_from == "noised":
+        batches = noised(store, job.sigmas, job.batch, job.seed)
+    else:
+        passing = create(TRAJECTORY_OF, store, seed=job.seed)
+        batches = trajectory(passing, job.sigmas, job.batch, job.seed)
     levels = list(zip(job.sigmas, batches, strict=True))
     watch("full scans")
     truths = _truths(job, references, levels)

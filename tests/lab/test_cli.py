@@ -99,7 +99,7 @@ def test_kamb_is_raced_against_its_authors_code(store, tmp_path, capsys):
 @pytest.fixture
 def no_work(monkeypatch):
     """Any measuring, sampling or scanning fails."""
-    for name in ("measure", "queries", "full_scans", "started"):
+    for name in ("measure", "trajectory", "full_scans", "started"):
         monkeypatch.setattr(f"golddiff_lab.bench.step.{name}", None)
 
 
