@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from golddiff import __version__
-from golddiff.system.files import atomic_write
+from golddiff.cli.terminal import write_json
 
 FORMAT = 1  # changing it invalidates all cached results
 
@@ -42,9 +42,8 @@ class Cells:
         if stored is not None:
             return stored
         result = compute()
-        with atomic_write("out", path) as temporary:
-            body = {"golddiff": __version__, "format": FORMAT, "key": key, "result": result}
-            temporary.write_text(json.dumps(body, indent=1, allow_nan=False) + "\n", "utf-8")
+        body = {"golddiff": __version__, "format": FORMAT, "key": key, "result": result}
+        write_json(path, body, "out")
         return result
 
     def path(self, key: Key) -> Path:

@@ -49,11 +49,11 @@ def argument(help: str, default: Any = MISSING, **more: Any) -> Any:
 
 
 def command(run: Callable[[Options], None]) -> Callable[..., None]:
-    """Convert a function of one dataclass, ``options``, into a function for typer.
+    """Convert a function of one dataclass into a function for typer.
 
     Fields without a default are required. The function's docstring is the command's help.
     """
-    kind = get_type_hints(run)["options"]
+    kind, _ = get_type_hints(run).values()  # of the dataclass, and of the result
 
     def wrapper(**values: Any) -> None:
         run(_instance(kind, values))

@@ -206,7 +206,7 @@ def write_folder(
     from golddiff.figures.curves import draw_panels
     from golddiff.system.pictures import save
 
-    write_json(out / "evaluation.json", results)
+    write_json(out / "evaluation.json", results, "out")
     curves = panels(evaluations)
     if curves:
         name = "" if len(evaluations) > 1 else next(iter(evaluations))  # else in the legend

@@ -15,7 +15,7 @@ from golddiff.cli.terminal import counting, describe, say, starting, summary, wr
 from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings, check_method
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.files import check_writable
-from golddiff.system.units import byte_size, duration
+from golddiff.system.units import byte_size, counted, duration
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,10 @@ def prepare(options: _PrepareOptions) -> None:
             f"store: {byte_size(unsaved)} of results could not be written in {store.path}; make "
             "room on its disk"
         )
+    made = f"{counted(len(new_files), 'file')} made, {byte_size(sum(new_files.values()))}"
     say(
-        f"{method} is prepared for {len(levels)} noise level{'s' if len(levels) > 1 else ''}: "
-        f"{len(new_files)} files made, {byte_size(sum(new_files.values()))}, in {duration(seconds)}"
+        f"{method} is prepared for {counted(len(levels), 'noise level')}: {made}, "
+        f"in {duration(seconds)}"
     )
     figures = {
         "golddiff": __version__, "store": summary(store), "method": method,

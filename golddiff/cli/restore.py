@@ -74,7 +74,7 @@ class _RestoreOptions:
 
 
 @command
-def restore(options: _RestoreOptions) -> None:
+def restore(job: _RestoreOptions) -> None:
     """Restore a picture from your own images: fill holes, upscale, colour or deblur. No training.
 
     For example:
@@ -86,7 +86,6 @@ def restore(options: _RestoreOptions) -> None:
 
     Without --hole or --mask, the transparent pixels of the picture are filled.
     """
-    job = options
     _check(job)
 
     from golddiff.estimators.operators import known_of

@@ -23,7 +23,7 @@ from golddiff.cli.options import (
 )
 from golddiff.cli.terminal import describe, summary
 from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings
-from golddiff.system.units import duration
+from golddiff.system.units import counted, duration
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
@@ -111,11 +111,11 @@ class SampleRun:
     def lines(self) -> list[str]:
         """The lines printed at the end of the command."""
         job, share, seconds = self.job, self.samples.share, self.seconds
-        noun = ("point" if len(self.store.shape) == 1 else "image") + ("" if job.n == 1 else "s")
+        made = counted(job.n, "point" if len(self.store.shape) == 1 else "image")
         warning = f"only {share:.1%} of the training images were used: shards are missing"
         return [
             *([warning] if share < 1 else []),
-            f"{job.out}: {job.n:,} {noun} by {job.method}, {duration(seconds['total'])}, "
+            f"{job.out}: {made} by {job.method}, {duration(seconds['total'])}, "
             f"{duration(seconds['per_image_and_step'])} per image and step",
             *(self._novelty_lines() if self.store.n > 1 else []),
             *(self._alike_lines() if 1 < self.store.n <= FEW else []),

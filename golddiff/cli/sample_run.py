@@ -30,7 +30,7 @@ DEFAULT = TrainingImages("patches", reading=ReadingOptions(limit=1000))
 
 
 @command
-def sample(options: SampleJob) -> None:
+def sample(job: SampleJob) -> None:
     """Generate images from noise and draw them as one picture.
 
     The training images are yours (--data or --store), or by default patches of two photographs.
@@ -45,7 +45,6 @@ def sample(options: SampleJob) -> None:
       golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
       golddiff sample --cluster head:6379 --store shards/ --method golddiff-pca
     """
-    job = options
     _check(job)
 
     from golddiff.samplers import level_of_strength, noise_levels

@@ -46,11 +46,14 @@ def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda more: bar.advance(task, more)
 
 
-def write_json(path: Path | None, figures: dict[str, Any]) -> None:
-    """Write results to a JSON file atomically; does nothing if the path is None."""
+def write_json(path: Path | None, figures: dict[str, Any], name: str = "json") -> None:
+    """Write results to a JSON file atomically; does nothing if the path is None.
+
+    ``name`` is the argument that error messages name.
+    """
     if path is None:
         return
-    with atomic_write("json", path) as temporary:
+    with atomic_write(name, path) as temporary:
         temporary.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n", "utf-8")
 
 

@@ -27,7 +27,7 @@ from golddiff.studio.library import Library
 from golddiff.studio.run import Run, Selection, Settings, prepare
 from golddiff.system.errors import ArgumentError, GoldDiffError
 from golddiff.system.pictures import cells, to_pixels
-from golddiff.system.units import duration, shape_text
+from golddiff.system.units import counted, duration, shape_text
 
 ANY_CLASS = -1
 FROM_NOISE, FROM_IMAGE = "noise", "an image"
@@ -132,7 +132,7 @@ class Handlers:
         if run.stopped.is_set():
             status = f"stopped after {count} of {total} steps"
         else:
-            result = f"{_counted(n, 'image')} by {_counted(len(run.settings.methods), 'method')}"
+            result = f"{counted(n, 'image')} by {counted(len(run.settings.methods), 'method')}"
             status = f"{result} in {duration(time.perf_counter() - begin)}; click a pixel"
         slider = gr.Slider(maximum=max(count, 2), value=max(count, 1), interactive=count > 1)
         yield run, draw_grid(run, max(count - 1, 0), noisy, None), status_html(status), slider
@@ -233,10 +233,6 @@ def whole(name: str, value: object) -> int:
     if not isinstance(value, int | float) or value % 1 != 0:
         raise ArgumentError(f"{name}: got {value!r:.20}, expected a whole number")
     return int(value)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def status_html(text: str) -> str:

@@ -1,6 +1,11 @@
-"""Durations, byte sizes and image shapes as text."""
+"""Numbers of things, durations, byte sizes and image shapes as text."""
 
 from __future__ import annotations
+
+
+def counted(count: int, noun: str) -> str:
+    """'1 image', '2,000 images'."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
@@ -16,7 +21,7 @@ def duration(seconds: float) -> str:
 def byte_size(count: int) -> str:
     """Decimal units: '812 bytes', '2.1 MB'."""
     if count < 1000:
-        return f"{count} bytes"
+        return counted(count, "byte")
     power = min(4, (len(str(round(count * 1.0005))) - 1) // 3)  # 999,960 is 1.0 MB
     return f"{_short(count / 1000**power)} {' kMGT'[power]}B"
 

@@ -22,7 +22,7 @@ bench = typer.Typer(
 
 @bench.command()
 @command
-def step(options: StepJob) -> None:
+def step(job: StepJob) -> None:
     """Time one denoising step at every noise level, with its error against the full scan.
 
     Methods and peers get the same noisy images and take turns, each in its own process. Mask
@@ -37,7 +37,7 @@ def step(options: StepJob) -> None:
       golddiff bench step cifar.store --method kamb --patch-size 5 --limit 2000 --levels 1 --batch 1
       --repeats 1 --peer convolutional_diffusion/
     """
-    options.check()
+    job.check()
     starting()
 
     from golddiff_lab.bench import step_report as report
@@ -45,22 +45,22 @@ def step(options: StepJob) -> None:
 
     with progress_bar() as bar:
         task = bar.add_task("", total=None)
-        outcome = run(options, lambda what: bar.update(task, description=what))
-    figures = report.figures(options, outcome)
+        outcome = run(job, lambda what: bar.update(task, description=what))
+    figures = report.figures(job, outcome)
     say(
-        f"{describe(outcome.store)}; batch {options.batch}, {options.repeats} timed steps "
-        f"per level, {outcome.machine.threads} threads, queries: {options.queries_from}"
+        f"{describe(outcome.store)}; batch {job.batch}, {job.repeats} timed steps "
+        f"per level, {outcome.machine.threads} threads, queries: {job.queries_from}"
     )
     say(report.machine_line(outcome.machine))
-    say(*report.levels_table(figures), *report.notes(options, outcome))
+    say(*report.levels_table(figures), *report.notes(job, outcome))
     say(*report.memory_table(outcome))
     header = {"golddiff": __version__, "store": summary(outcome.store)}
-    write_json(options.json, {**header, **figures})
+    write_json(job.json, {**header, **figures})
 
 
 @bench.command()
 @command
-def scaling(options: ScalingJob) -> None:
+def scaling(job: ScalingJob) -> None:
     """Measure time, memory and error as a function of the number of training images.
 
     Each size and method runs in its own process; the results are kept in the cache folder
@@ -71,7 +71,7 @@ def scaling(options: ScalingJob) -> None:
       golddiff bench scaling --data million.store --plot scaling.png
       golddiff bench scaling --data patches --sizes 2000,8000,32000 --method golddiff-pca
     """
-    options.check()
+    job.check()
     starting()
 
     from golddiff_lab.bench import scaling_report as report
@@ -79,14 +79,14 @@ def scaling(options: ScalingJob) -> None:
 
     with progress_bar() as bar:
         task = bar.add_task("", total=None)
-        outcome = run(options, lambda what: bar.update(task, description=what))
-    say(*report.lines(options, outcome))
-    if options.plot is not None:
+        outcome = run(job, lambda what: bar.update(task, description=what))
+    say(*report.lines(job, outcome))
+    if job.plot is not None:
         from golddiff.figures.curves import draw_panels
         from golddiff.system.pictures import save
 
-        save("plot", draw_panels(report.panels(options, outcome)), options.plot)
-    write_json(options.json, {"golddiff": __version__, **report.figures(options, outcome)})
+        save("plot", draw_panels(report.panels(job, outcome)), job.plot)
+    write_json(job.json, {"golddiff": __version__, **report.figures(job, outcome)})
 
 
 @dataclass(frozen=True)

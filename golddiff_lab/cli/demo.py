@@ -25,7 +25,7 @@ from golddiff.estimators.registry import (
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
-from golddiff.system.units import duration, shape_text
+from golddiff.system.units import counted, duration, shape_text
 
 if TYPE_CHECKING:
     from golddiff.figures.methods import Block
@@ -165,8 +165,8 @@ def _block(source: str, n: int, store: ImageStore, seed: int, bar: Progress) -> 
 def _caption() -> str:
     import torch
 
-    count = torch.get_num_threads()
+    threads = counted(torch.get_num_threads(), "thread")
     return (
         f"{STEPS} DDIM steps. Under each method: measured time per image and step with "
-        f"{count} thread{'s' * (count > 1)}, without compiling kernels and making masks."
+        f"{threads}, without compiling kernels and making masks."
     )

@@ -10,6 +10,7 @@ from golddiff.cli.command import argument, command, option
 from golddiff.cli.terminal import say
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
+from golddiff.system.units import counted
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def plot(options: PlotOptions) -> None:
         except ArgumentError as error:
             raise ArgumentError(f"paths: {path}: {error}") from None
         save("out", draw_panels(panels, options.title), target)
-        say(f"{target}: {len(panels)} plot{'' if len(panels) == 1 else 's'}")
+        say(f"{target}: {counted(len(panels), 'plot')}")
 
 
 def _read(path: Path) -> object:

@@ -172,25 +172,22 @@ def _page(measured: dict[str, dict[str, list[Result]]]) -> Page:
         for method in METHODS
     ]
     header = ["Method", "the paper's complexity", *(f"exponent of {v}" for v in variables)]
-    page = Page([NOTE, "", *markdown_table(header, texts)])
-    page.lines += [
-        "",
-        "Each exponent: expected → measured. p_t counts the values in a patch or mask.",
-    ]
+    legend = "Each exponent: expected → measured. p_t counts the values in a patch or mask."
     titles = {"N": "images N", "D": "values an image, D", "p_t": "values in a patch or mask, p_t"}
+    panels = []
     for v in variables:
         lines = [
             Series(method, [r[v] for r in results], [r["seconds"] for r in results])
             for method, results in measured[v].items()
         ]
-        page.panels.append(
-            Panel(f"time against {v}", titles[v], "processor seconds", lines, "log", "log")
-        )
-        for method, results in measured[v].items():
-            page.rows.append(
-                {"method": method, "variable": v, "exponent": fitted[method, v], "points": results}
-            )
-    return page
+        title = f"time against {v}"
+        panels.append(Panel(title, titles[v], "processor seconds", lines, "log", "log"))
+    rows = [
+        {"method": method, "variable": v, "exponent": fitted[method, v], "points": results}
+        for v in variables
+        for method, results in measured[v].items()
+    ]
+    return Page([NOTE, "", *markdown_table(header, texts), "", legend], rows, panels)
 
 
 def _exponent(expected: int | None, measured: float | None) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from golddiff import __version__
+from golddiff.cli.terminal import write_json
 from golddiff.figures.curves import Panel, draw_panels
 from golddiff.system.files import atomic_write
 from golddiff.system.pictures import save
@@ -66,11 +66,8 @@ class Page:
             "rows": self.rows,
             "panels": [panel.figures() for panel in self.panels],
         }
-        texts = {
-            out / f"{name}.md": "\n".join(lines).rstrip() + "\n",
-            out / f"{name}.json": json.dumps(body, indent=1, allow_nan=False) + "\n",
-        }
-        for path, text in texts.items():
-            with atomic_write("out", path) as temporary:
-                temporary.write_text(text, "utf-8")
-        return [*texts, *(out / f"{stem}.png" for stem in pictures)]
+        page, record = out / f"{name}.md", out / f"{name}.json"
+        with atomic_write("out", page) as temporary:
+            temporary.write_text("\n".join(lines).rstrip() + "\n", "utf-8")
+        write_json(record, body, "out")
+        return [page, record, *(out / f"{stem}.png" for stem in pictures)]

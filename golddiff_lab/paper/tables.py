@@ -10,7 +10,7 @@ import numpy as np
 from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.figures.curves import Panel, Series
 from golddiff.system.markdown import markdown_table
-from golddiff.system.units import shape_text
+from golddiff.system.units import counted, shape_text
 from golddiff_lab.cells import Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.likeness import (
@@ -146,8 +146,8 @@ def _about(here: Here, result: Result) -> str:
         f"oracle `{here.oracle.path.name}` (checksum {here.oracle.checksum[:12]}); "
         f"{settings.n} images"
         f"{' of all classes in turn' if settings.labels else ''}, {settings.steps} {sampler} "
-        f"steps, seed {settings.seed}, batches of {result['batch']}, {result['threads']} "
-        f"thread{'' if result['threads'] == 1 else 's'}."
+        f"steps, seed {settings.seed}, batches of {result['batch']}, "
+        f"{counted(result['threads'], 'thread')}."
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
+from golddiff.cli.terminal import write_json
 from golddiff.oracles.files import CONFIG, FORMAT, KEY, VERSION, WEIGHTS
 from golddiff.oracles.parameterisations import EPSILON
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
@@ -59,5 +60,4 @@ def write_weights(
 def write_folder(folder: Path, network: UNet, description: dict[str, Any]) -> None:
     """Write ``model.safetensors``, and a human-readable ``config.json``."""
     write_weights(folder / WEIGHTS, network, description)
-    with atomic_write("out", folder / CONFIG) as temporary:
-        temporary.write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", "utf-8")
+    write_json(folder / CONFIG, description, "out")

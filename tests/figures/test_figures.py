@@ -155,5 +155,5 @@ def test_times_and_sizes_are_formatted_with_units():
     rounded = [duration(s) for s in (0.9996, 119.7, 3599.7)]
     assert rounded == ["1.0 s", "2 min 0 s", "60 min 0 s"]
     assert byte_size(999_960) == "1.0 MB"
-    sizes = [byte_size(b) for b in (5, 999, 1000, 12345, 1234567890)]
-    assert sizes == ["5 bytes", "999 bytes", "1.0 kB", "12 kB", "1.2 GB"]
+    sizes = [byte_size(b) for b in (1, 5, 999, 1000, 12345, 1234567890)]
+    assert sizes == ["1 byte", "5 bytes", "999 bytes", "1.0 kB", "12 kB", "1.2 GB"]
