@@ -17,7 +17,7 @@ import typer
 
 from golddiff.cli import INTERRUPTED
 from golddiff.cli.command import ADVANCED, argument, command, option
-from golddiff.cli.options import JsonPath, Seed, Threads
+from golddiff.cli.options import JsonPath, Seed, Threads, check_apart
 from golddiff.cli.terminal import progress_bar, say, starting, write_json
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError, CheckpointError
@@ -205,7 +205,9 @@ def export(
     from golddiff.oracles.files import find_weights, read_weights
     from golddiff_lab.training.writing import write_weights
 
-    network, description = read_weights(find_weights(path))
+    weights = find_weights(path)
+    check_apart("out", out, weights)
+    network, description = read_weights(weights)
     write_weights(out, network, description, getattr(torch, dtype))
     say(f"{out}: {byte_size(out.stat().st_size)}, {dtype}")
 
