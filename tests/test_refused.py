@@ -156,6 +156,7 @@ def test_unwritable_output_paths_are_refused_before_sampling(fails, tmp_path, mo
             "--json: sizes/x is in sizes, which is read; give another place",
         ),
         (["restore", "odd/0.png", *COLOURS, "--softness", "inf"], "--softness: got inf"),
+        (["novelty", "moons", "moons", "--out", "x.html"], "--out: got a training set of points"),
         (["novelty", "odd/0.png", "sizes", "--json", "odd/0.png"], "is odd/0.png, which is read"),
         (["novelty", "odd/0.png", "sizes", "--out", "sizes/x.html"], "is in sizes, which is read"),
         (["index", "sizes", "out", "--json", "sizes/0.png"], "is in sizes, which is read"),

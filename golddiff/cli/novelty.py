@@ -72,6 +72,8 @@ def novelty(options: _NoveltyOptions) -> None:
     pictures = resolve_source(options.pictures)
     pictures = _without_grid(pictures) if isinstance(pictures, Path) else pictures
     opened = TrainingImages(options.store, reading=ReadingOptions(size=options.size)).open()
+    if out is not None and len(opened.shape) != 3:
+        raise ArgumentError("out: got a training set of points, expected images")
     with waiting("reading pictures") as watch:
         images, names = _read(pictures, opened, options.value_range, watch)
     with waiting("finding the nearest training images") as watch:

@@ -13,7 +13,6 @@ from golddiff.evaluation.report import write_page
 from golddiff.figures.sources import figure, image_name
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
-from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import to_pixels
 
 MAX_CARDS = 64
@@ -35,10 +34,6 @@ def write_novelty_report(
         path: the ``.html`` file to write.
         names: names of the pictures; empty if they have none.
     """
-    if len(store.shape) != 3:
-        raise ArgumentError(
-            f"images: got points of shape {store.shape}, a report shows images (C, H, W)"
-        )
     order = torch.argsort(result.novelty, stable=True)[:MAX_CARDS]
     drawn = to_pixels(images[order])
     nearest = to_pixels(store.images(result.nearest[order].numpy()))
