@@ -18,8 +18,8 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from golddiff.cli.command import parse_numbers
 from golddiff.cli.options import JsonPath
-from golddiff.cli.parse import parse_numbers
 from golddiff.cli.terminal import describe, say, write_json
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.golden import GoldDiff

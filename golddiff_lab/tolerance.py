@@ -17,8 +17,8 @@ import torch
 import typer
 from scipy.stats import spearmanr
 
+from golddiff.cli.command import parse_numbers
 from golddiff.cli.options import JsonPath
-from golddiff.cli.parse import parse_numbers
 from golddiff.cli.terminal import say, write_json
 from golddiff.denoiser import Estimator
 from golddiff.estimators.golden import GoldDiff

@@ -10,32 +10,21 @@ typer lacks are parsed by ``READ``.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from golddiff.cli.parse import (
-    PatchSizes,
-    parse_numbers,
-    parse_patch_size,
-    parse_size,
-)
+from golddiff.system.errors import ArgumentError
 
+PatchSizes = int | str | tuple[tuple[float, int], ...]
 Options = TypeVar("Options")
 ADVANCED = "Advanced"  # the second panel of a command's help
-
-# Parsers by type, called with an option's name and text.
-READ: dict[Any, Callable[[str, str], Any]] = {
-    tuple[int, ...]: partial(parse_numbers, kind=int),
-    tuple[int, ...] | None: partial(parse_numbers, kind=int),
-    tuple[float, ...] | None: parse_numbers,
-    int | float | None: parse_size,
-    PatchSizes | None: parse_patch_size,
-}
 
 
 def option(help: str, default: Any = MISSING, **more: Any) -> Any:
@@ -102,3 +91,53 @@ def _instance(kind: type[Options], values: Mapping[str, Any]) -> Options:
             value = values[name]
             parsed[name] = READ[hint](name, value) if hint in READ and value is not None else value
     return kind(**parsed)
+
+
+def parse_size(name: str, text: str) -> int | float:
+    """An int for a whole number (a count), a float for a fraction ('0.05', '1/20')."""
+    try:
+        if "/" in text:
+            numerator, denominator = text.split("/")
+            return float(numerator) / float(denominator)
+        return int(text) if text.strip().lstrip("+-").isdigit() else float(text)
+    except (ValueError, ZeroDivisionError):
+        raise ArgumentError(
+            f"{name}: got {text!r}, expected a count (100) or a fraction (0.05 or 1/20)"
+        ) from None
+
+
+def parse_numbers(name: str, text: str, kind: type = float) -> tuple[Any, ...]:
+    """Comma-separated numbers, or whole numbers for ``kind`` int."""
+    try:
+        return tuple(map(kind, text.split(",")))
+    except ValueError:
+        what = "whole numbers (1,2,2)" if kind is int else "numbers"
+        raise ArgumentError(f"{name}: got {text!r}, expected comma-separated {what}") from None
+
+
+def parse_patch_size(name: str, text: str) -> PatchSizes:
+    """A number, a calibration's name, or pairs (sigma, size) from ``golddiff oracle patch-sizes``.
+
+    Raises:
+        ArgumentError: a JSON file is missing or holds no pairs (sigma, size).
+    """
+    if not text.endswith(".json"):
+        return int(text) if re.fullmatch("[+-]?[0-9]+", text) else text
+    try:
+        pairs = json.loads(Path(text).read_text("utf-8"))["patch_sizes"]
+        return tuple((float(sigma), size) for sigma, size in pairs)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ArgumentError(
+            f"{name}: got {text}, expected a file of golddiff oracle patch-sizes --json "
+            f"({type(error).__name__})"
+        ) from None
+
+
+# Parsers by type, called with an option's name and text.
+READ: dict[Any, Callable[[str, str], Any]] = {
+    tuple[int, ...]: partial(parse_numbers, kind=int),
+    tuple[int, ...] | None: partial(parse_numbers, kind=int),
+    tuple[float, ...] | None: parse_numbers,
+    int | float | None: parse_size,
+    PatchSizes | None: parse_patch_size,
+}

@@ -19,8 +19,8 @@ from golddiff.cli.options import (
     Seed,
     Steps,
     check_apart,
+    parse_labels,
 )
-from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import counting, describe, say, starting, summary, waiting, write_json
 from golddiff.estimators.registry import METHODS, MethodSettings, check_methods, method_named
 from golddiff.system.files import check_writable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -209,3 +210,29 @@ def check_apart(name: str, path: Path | None, source: str | Path | None) -> None
 
 def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))  # Path.resolve raises on cyclic links
+
+
+def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | None:
+    """The classes of ``n`` images from comma-separated class indices or names, used in turn.
+
+    None if ``text`` is None. A number is a class name if there is one, else an index.
+    """
+    if text is None:
+        return None
+    classes = [_class_index(word.strip(), store) for word in text.split(",")]
+    for label in classes[:n]:
+        store.count_of(label)  # raises where the class has no images
+    return [classes[i % len(classes)] for i in range(n)]
+
+
+def _class_index(word: str, store: ImageStore) -> int:
+    names = store.class_names or []
+    if word in names:
+        return names.index(word)
+    if re.fullmatch("-?[0-9]+", word):
+        return int(word)
+    more = ", ..." if len(names) > 8 else ""
+    known = f" or a name ({', '.join(names[:8])}{more})" if names else ""
+    raise ArgumentError(
+        f"labels: got {word!r}, expected a class index{known}, or a comma-separated list"
+    )

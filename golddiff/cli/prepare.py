@@ -9,8 +9,15 @@ from pathlib import Path
 from golddiff import __version__
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, take_steps
-from golddiff.cli.options import JsonPath, MethodName, SamplerName, Steps, Threads, check_apart
-from golddiff.cli.parse import parse_labels
+from golddiff.cli.options import (
+    JsonPath,
+    MethodName,
+    SamplerName,
+    Steps,
+    Threads,
+    check_apart,
+    parse_labels,
+)
 from golddiff.cli.terminal import counting, describe, say, starting, summary, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings, check_method
 from golddiff.system.errors import ArgumentError, StoreError

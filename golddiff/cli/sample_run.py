@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from golddiff.cli.cluster import answers_per_shard, open_sharded, shard_bar
 from golddiff.cli.command import command
 from golddiff.cli.first_use import create_with_bars
-from golddiff.cli.options import ReadingOptions, TrainingImages, check_outputs
-from golddiff.cli.parse import parse_labels
+from golddiff.cli.options import ReadingOptions, TrainingImages, check_outputs, parse_labels
 from golddiff.cli.sample import SampleJob, SampleRun, golden_subsets
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, write_json
 from golddiff.estimators.registry import METHODS, check_method, memory_needed
