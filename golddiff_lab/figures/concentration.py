@@ -55,13 +55,17 @@ class Panel:
     golden: I64
 
 
-def draw_concentration(store: ImageStore, panels: Sequence[Panel]) -> Figure:
+def draw_concentration(
+    store: ImageStore, seed: int = 0, levels: Sequence[float] = LEVELS
+) -> Figure:
     """Posterior Progressive Concentration on plain points, from noise (left) to data (right).
 
     Args:
         store: points (D,), of which the first two values are drawn.
-        panels: the noise levels of one trajectory, from :func:`concentration`.
+        seed: seed of the starting noise.
+        levels: noise levels; the nearest step to each is shown.
     """
+    panels = concentration(store, seed, levels)
     points = plane(store.images())
     start = _on_paper(panels[0])
     width = 2.35 * len(panels) + 0.7

@@ -30,4 +30,4 @@ def run(context: Context) -> Page:
     ]
     note = f"One sample of the exact denoiser over {store.n:,} points, seed {context.seed}."
     lines = [note, "", *markdown_table(header, texts)]
-    return Page(lines, rows, pictures={"moons": draw_concentration(store, panels)})
+    return Page(lines, rows, pictures={"moons": draw_concentration(store, context.seed)})

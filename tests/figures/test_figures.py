@@ -122,7 +122,7 @@ def test_the_support_shown_is_minimal_for_its_mass_and_shrinks_with_sigma(moons)
 
 
 def test_the_moons_picture_has_one_column_per_noise_level(moons, tmp_path):
-    figure = draw_concentration(moons, concentration(moons, 0, (60.0, 0.3, 0.02)))
+    figure = draw_concentration(moons, levels=(60.0, 0.3, 0.02))
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
     assert sum("of the weight" in title for title in titles) == 3
     save("out", figure, tmp_path / "moons.png")
