@@ -18,12 +18,11 @@ Every pickle is read here: CIFAR files, torch checkpoints and EDM networks.
 from __future__ import annotations
 
 import io
-import itertools
 import math
 import pickle
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pickle import UnpicklingError
 from typing import IO, Any
 
@@ -48,8 +47,6 @@ _REFUSED = (
     *(pickle.EXT1, pickle.EXT2, pickle.EXT4),
     *(pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER),
 )
-
-_HOLDERS = (dict, list, tuple, set, frozenset)
 
 Names = Mapping[tuple[str, str], Any]
 
@@ -125,24 +122,20 @@ class _Unpickler(pickle._Unpickler):
         if self._left < 0:
             raise UnpicklingError(f"asks for more than {self._most:,} bytes of memory")
 
-    def measure(self, value: Any) -> None:
+    def measure(self, value: Any, depth: int = 0) -> None:
         """Charge the expanded size of a value; shared parts count once per reference."""
-        levels: list[Iterator[Any]] = [iter((value,))]
-        while levels:
-            part: Any = next(levels[-1], levels)  # ``levels`` itself marks the end
-            if part is levels:
-                levels.pop()
-                continue
-            if isinstance(part, _HOLDERS):
-                values = part.values() if isinstance(part, dict) else ()
-                self.spend(_HOLDER + _PART * len(part))
-                levels.append(itertools.chain(part, values))
-            else:
-                text = isinstance(part, str | bytes)
-                size = part.nbytes if isinstance(part, np.ndarray) else _PART
-                self.spend(len(part) if text else size)
-            if len(levels) > DEEPEST:
-                raise UnpicklingError(f"has values nested deeper than {DEEPEST}")
+        if depth > DEEPEST:
+            raise UnpicklingError(f"has values nested deeper than {DEEPEST}")
+        if isinstance(value, dict | list | tuple | set | frozenset):
+            self.spend(_HOLDER + _PART * len(value))
+            for part in value:
+                self.measure(part, depth + 1)
+            for part in value.values() if isinstance(value, dict) else ():
+                self.measure(part, depth + 1)
+        elif isinstance(value, str | bytes):
+            self.spend(len(value))
+        else:
+            self.spend(value.nbytes if isinstance(value, np.ndarray) else _PART)
 
     def measure_all(self) -> None:
         """Charge the result against a fresh budget."""
