@@ -18,7 +18,6 @@ Result = TypeVar("Result")
 
 IN_FLIGHT = 3  # tasks per thread that are running, or finished but not consumed
 
-_pools: dict[int, ThreadPoolExecutor] = {}
 _limits: list[Any] = []  # BLAS thread limits: the active one, then None for each later entry
 _lock = threading.Lock()
 _thread = threading.local()
@@ -120,19 +119,17 @@ def _libraries() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
+@cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     """A pool that is kept, because starting threads takes as long as a small step."""
-    with _lock:
-        if threads not in _pools:
-            _pools[threads] = ThreadPoolExecutor(threads, "golddiff")
-        return _pools[threads]
+    return ThreadPoolExecutor(threads, "golddiff")
 
 
 def _reset_after_fork() -> None:
     """Reset a forked process: it has no worker threads, and torch would wait for them."""
     torch.set_num_threads(1)
     global _lock
-    _pools.clear()
+    _pool.cache_clear()
     _lock = threading.Lock()
     if _limits:
         _limits[0].restore_original_limits()
@@ -140,5 +137,4 @@ def _reset_after_fork() -> None:
     _thread.busy = False
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)
