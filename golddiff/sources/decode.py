@@ -172,8 +172,6 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
         raise
     except UnidentifiedImageError as error:
         raise UnreadableImageError("it is not an image of a known format") from error
-    except Image.DecompressionBombError as error:
-        raise UnreadableImageError(f"it has more than the {MAX_PIXELS:,} pixels allowed") from error
     except Exception as error:
         # Pillow's decoders raise many types of error on damaged data: OSError, SyntaxError,
         # ValueError, struct.error, IndexError, zlib.error...
