@@ -17,6 +17,7 @@ from torch.nn.functional import interpolate
 
 from golddiff.oracles.parameterisations import TIMESTEPS
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import is_whole
 
 # Far above any real network: a damaged file must not allocate terabytes.
 MAX_SIZE, MAX_BLOCKS, MAX_LEVELS = 4096, 16, 8
@@ -48,7 +49,7 @@ class UNetConfig:
         sizes = [(n, getattr(self, n)) for n in ("channels", "blocks", "groups", "image_channels")]
         for name, value in [*sizes, *(("multipliers", m) for m in self.multipliers)]:
             most = MAX_BLOCKS if name == "blocks" else MAX_SIZE
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            if not is_whole(value) or not 1 <= value <= most:
                 raise ArgumentError(f"{name}: got {value!r}, expected an integer 1 to {most}")
         if self.channels % 2:  # a sine and a cosine for each frequency
             raise ArgumentError(f"channels: got {self.channels}, expected an even number")
@@ -60,7 +61,7 @@ class UNetConfig:
             raise ArgumentError(
                 f"multipliers: got {len(self.multipliers)} levels, expected 1 to {MAX_LEVELS}"
             )
-        if isinstance(self.classes, bool) or not isinstance(self.classes, int) or self.classes < 0:
+        if not is_whole(self.classes) or self.classes < 0:
             raise ArgumentError(f"classes: got {self.classes!r}, expected an integer of 0 or more")
         if not 0 <= self.dropout < 1:
             raise ArgumentError(f"dropout: got {self.dropout}, expected 0 or more, below 1")
