@@ -20,6 +20,7 @@ from golddiff.oracles.weights import (
     regular_file,
 )
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
+from golddiff.system.files import readable
 from golddiff.system.numbers import is_whole
 from golddiff.system.torch_files import read_torch
 
@@ -67,10 +68,8 @@ def load_diffusers(folder: Path, resolution: int | None = None) -> dict[str, Any
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
-    try:
+    with readable(f"{path} cannot be read as JSON", CheckpointError):
         value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} holds a {type(value).__name__}, expected an object")
     return value
@@ -89,14 +88,8 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
 
     state = read_safetensors(path)[0] if path == files[0] else read_torch(path)
     tensors = check_state_dict(state, path)
-    try:
+    with readable(f"{home} cannot be loaded as a {CLASS}", CheckpointError):
         return build_network(lambda: UNet2DModel.from_config(config), tensors, path)
-    except CheckpointError:
-        raise
-    except Exception as error:
-        raise CheckpointError(
-            f"{home} cannot be loaded as a {CLASS}: {one_line(error, 200)}"
-        ) from error
 
 
 def _schedule_and_prediction(folder: Path, home: Path) -> tuple[Steps, str]:

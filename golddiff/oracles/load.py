@@ -16,6 +16,7 @@ from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.weights import regular_file
 from golddiff.system.arguments import check_device, path_of
 from golddiff.system.errors import ArgumentError, CheckpointError
+from golddiff.system.files import readable
 from golddiff.system.numbers import check_count
 from golddiff.system.torch_files import ZIP
 
@@ -102,11 +103,8 @@ def _reader_of_folder(folder: Path) -> Reader:
 def _reader_of_file(path: Path) -> Reader:
     if not path.exists():
         raise CheckpointError(f"{path} does not exist; expected {EXPECTED}")
-    try:
-        with regular_file(path).open("rb") as file:
-            head = file.read(len(LEGACY_TORCH))
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    with readable(f"{path} cannot be read", CheckpointError), regular_file(path).open("rb") as file:
+        head = file.read(len(LEGACY_TORCH))
     # safetensors: 8 bytes of header length, then JSON. First, as the length can look like a pickle.
     if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= MAX_HEADER:
         return load_own

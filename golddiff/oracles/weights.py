@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import nn
 
-from golddiff.system.errors import CheckpointError, one_line
-from golddiff.system.files import leads_out
+from golddiff.system.errors import CheckpointError
+from golddiff.system.files import leads_out, readable
 
 SHOWN = 10
 # Limits far above any network in use.
@@ -36,12 +36,12 @@ def regular_file(path: Path, folder: Path | None = None) -> Path:
 
 def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """The tensors of a safetensors file, and the metadata of its header."""
-    try:
-        with safe_open(regular_file(path), "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, file.metadata() or {}
-    except (SafetensorError, OSError, MemoryError) as error:
-        raise CheckpointError(f"{path} cannot be read as safetensors: {one_line(error)}") from error
+    with (
+        readable(f"{path} cannot be read as safetensors", CheckpointError),
+        safe_open(path, "pt") as file,
+    ):
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return tensors, file.metadata() or {}
 
 
 def check_state_dict(state: Any, path: Path) -> dict[str, torch.Tensor]:
@@ -132,10 +132,8 @@ def check_run(name: str, make: Callable[[], nn.Module], shape: Sequence[int], cl
         x, t = torch.empty(1, *shape), torch.empty(1)
         labels = torch.zeros(1, dtype=torch.int64) if classes else None
         network = make()
-    try:
+    with readable(f"{name} cannot run", CheckpointError):
         out = network(x, t, labels)
-    except Exception as error:
-        raise CheckpointError(f"{name} cannot run: {one_line(error, 200)}") from error
     out = getattr(out, "sample", out)
     if out[:, : x.shape[1]].shape != x.shape:
         raise CheckpointError(f"{name} makes images of shape {tuple(out.shape[1:])}")

@@ -12,6 +12,7 @@ from golddiff.sources.decode import fit, to_image, to_pixels, with_channels
 from golddiff.sources.source import Rows, Source
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
+from golddiff.system.files import readable
 from golddiff.system.numbers import F32
 
 _IMAGE_CHANNELS = (1, 3, 4)
@@ -64,16 +65,14 @@ def as_array(value: Any, description: str) -> NDArray[Any]:
     if not _is_tensor(value):
         return value  # type: ignore[no-any-return]
     torch = sys.modules["torch"]
-    try:
+    # Sparse, quantised and meta tensors have no dense values to read.
+    with readable(f"{description} is a tensor that cannot be read"):
         tensor = value.detach().cpu()
         # NumPy has no bfloat16; float32 holds all its values exactly.
         if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
             tensor = tensor.float()
         values: NDArray[Any] = tensor.resolve_conj().resolve_neg().numpy()
-    except (TypeError, RuntimeError, NotImplementedError) as error:
-        # Sparse, quantised and meta tensors have no dense values to read.
-        raise SourceError(f"{description} is a tensor that cannot be read: {error}") from error
-    return values
+        return values
 
 
 def _is_tensor(value: object) -> bool:

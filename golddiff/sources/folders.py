@@ -209,10 +209,8 @@ def _in_split(
 
 def _labels_of_table(text: bytes, names: list[str], description: str) -> I64 | None:
     """Labels from EDM's dataset.json, ``{"labels": [[name, index], ...]}``; None if absent."""
-    try:
+    with readable(f"dataset.json of {description} is not JSON"):
         table = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"dataset.json of {description} is not JSON: {error}") from error
     pairs = table.get("labels") if isinstance(table, dict) else None
     if pairs is None:
         return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import re
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,18 +15,15 @@ from numpy.typing import NDArray
 from golddiff.sources.arrays import as_array, is_array, open_array
 from golddiff.sources.source import Rows, class_indices
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import CheckpointError, SourceError, one_line
-from golddiff.system.files import check_unpacked
+from golddiff.system.errors import CheckpointError, SourceError
+from golddiff.system.files import check_unpacked, readable
 
 
 def open_npy(path: Path, options: SourceOptions) -> Rows:
     """Map an array file; :func:`open_array` lists the shapes and types it may have."""
     options.refuse_columns(".npy files")
-    try:
+    with _loading(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:
-        # NumPy parses the header as Python, so damage raises many types of error.
-        raise _unreadable(path, error) from error
     return open_array(array, options, f"array file {path.name}")
 
 
@@ -34,10 +33,8 @@ def open_npz(path: Path, options: SourceOptions) -> Rows:
     ``options.column`` and ``options.label_column`` name the arrays. The default is the first of
     the usual names (images, x, samples, data, arr_0, x_train, ...; labels, y, y_train, arr_1, ...).
     """
-    try:
+    with _loading(path):
         archive = np.load(path, allow_pickle=False)
-    except Exception as error:
-        raise _unreadable(path, error) from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise SourceError(f"{path.name} is not a .npz archive")
     with archive:
@@ -110,23 +107,25 @@ def _find_key(path: Path, names: list[str], wanted: str | None, usual: list[str]
 
 
 def _read_array(archive: Any, path: Path, key: str) -> NDArray[Any]:
-    try:
+    with _loading(path):
         names = archive.zip.namelist()
         member = archive.zip.getinfo(key if key in names else f"{key}.npy")
         check_unpacked(f"{path.name}: array {key!r}", member.compress_size, member.file_size)
         with archive.zip.open(member) as stream:
             array: NDArray[Any] = np.lib.format.read_array(stream)
-    except SourceError:
-        raise
-    except Exception as error:
-        raise _unreadable(path, error) from error
     if array.ndim == 0:
         raise SourceError(f"{path.name}: array {key!r} is a single value")
     return array
 
 
-def _unreadable(path: Path, error: Exception) -> SourceError:
-    reason = one_line(error)
-    if any(word in reason for word in ("allow_pickle", "Python objects", "OBJECT array")):
-        reason = "it holds Python objects, which are not loaded because they can run code"
-    return SourceError(f"{path.name} cannot be read: {reason}")
+@contextlib.contextmanager
+def _loading(path: Path) -> Iterator[None]:
+    """As :func:`readable`, with a reason of its own for files of Python objects."""
+    with readable(f"{path.name} cannot be read"):
+        try:
+            yield
+        except ValueError as error:
+            if not re.search("allow_pickle|Python objects|OBJECT array", str(error)):
+                raise
+            reason = "it holds Python objects, which are not loaded because they can run code"
+            raise ValueError(reason) from error

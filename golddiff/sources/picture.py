@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps, JpegImagePlugin
 
-from golddiff.sources.decode import UnreadableImageError, decode, read_header, with_channels
+from golddiff.sources.decode import decode, read_header, with_channels
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
+from golddiff.system.files import readable
 
 MAX_BYTES = 40_000_000
 MAX_PIXELS = 40_000_000
@@ -30,7 +31,7 @@ def read_picture(name: str, path: str | Path) -> Image.Image:
     file = path_of(name, path)
     if not file.is_file():
         raise ArgumentError(f"{name}: {file} is not a file")
-    try:
+    with readable(f"{name}: the file cannot be read", ArgumentError):
         size = file.stat().st_size
         if size > MAX_BYTES:
             raise ArgumentError(
@@ -38,14 +39,11 @@ def read_picture(name: str, path: str | Path) -> Image.Image:
                 f"{MAX_BYTES / 1e6:.0f} MB"
             )
         return decode_picture(name, file.read_bytes())
-    except OSError as error:
-        reason = error.strerror or error
-        raise ArgumentError(f"{name}: the file cannot be read: {reason}") from error
 
 
 def decode_picture(name: str, data: bytes, most_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode the bytes of an image file, as :func:`read_picture`."""
-    try:
+    with readable(f"{name}: the file cannot be read as an image", ArgumentError):
         header = read_header(data)
         pixels = header.width * header.height
         if pixels > most_pixels:
@@ -57,9 +55,7 @@ def decode_picture(name: str, data: bytes, most_pixels: int = MAX_PIXELS) -> Ima
         with _decode_lock:
             image = decode(data, channels=4)
             image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
-    except UnreadableImageError as error:
-        raise ArgumentError(f"{name}: the file cannot be read as an image: {error}") from error
-    return image
+        return image
 
 
 def jpeg_error(path: Path, height: int, width: int) -> float:

@@ -214,10 +214,10 @@ class DecompressedFile:
 
 
 @contextlib.contextmanager
-def readable(what: str) -> Iterator[None]:
-    """Turn any exception in the block into a SourceError whose message starts with ``what``.
+def readable(what: str, kind: type[GoldDiffError] = SourceError) -> Iterator[None]:
+    """Turn any exception in the block into one of ``kind`` whose message starts with ``what``.
 
-    On damaged data, libraries raise nearly any exception type.
+    On damaged data, libraries raise nearly any exception type. golddiff's own errors stay.
     """
     try:
         yield
@@ -225,7 +225,7 @@ def readable(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = getattr(error, "strerror", None) or one_line(error)
-        raise SourceError(f"{what}: {reason}") from error
+        raise kind(f"{what}: {reason}") from error
 
 
 def check_inside(folder: Path, path: Path) -> Path:

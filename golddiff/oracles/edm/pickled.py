@@ -22,6 +22,7 @@ from golddiff.oracles.edm.unets import DhariwalUNet, SongUNet
 from golddiff.oracles.weights import build_network, check_run, check_sizes, check_state_dict
 from golddiff.system.arguments import as_number
 from golddiff.system.errors import CheckpointError, one_line
+from golddiff.system.files import readable
 from golddiff.system.pickles import read_pickle
 from golddiff.system.torch_files import TENSORS, Storage, read_legacy
 
@@ -156,10 +157,8 @@ def architecture(arguments: Arguments) -> nn.Module:
     side, channels, classes = arguments.images.values()
     # iDDPM's networks also predict a variance.
     out = 2 * channels if arguments.precond == "iDDPMPrecond" else channels
-    try:
+    with readable(f"its {arguments.model} is impossible", CheckpointError):
         return MODELS[arguments.model](side, channels, out, classes, **arguments.network)
-    except Exception as error:
-        raise CheckpointError(f"its {arguments.model} is impossible: {one_line(error)}") from error
 
 
 def _tensors(record: Record, prefix: str, visited: set[int]) -> Iterator[tuple[str, Any]]:
