@@ -36,10 +36,11 @@ FOLDERS_OF_64 = ("afhq", "celeba_hq")
 
 
 def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
-    """The network of a file that ``golddiff oracle`` wrote, and the description in its header.
+    """The network that ``golddiff oracle`` wrote to a file or folder, and its header's description.
 
     The network is in evaluation mode; half-precision weights become float32.
     """
+    path = find_weights(path)
     tensors, header = read_safetensors(path)
     config, description = _parse_header(path, header.get(KEY))
     check_state_dict(tensors, path)
@@ -93,7 +94,7 @@ def unet_arguments(
 
 def load_own(path: Path, resolution: int | None = None) -> dict[str, Any]:
     """The arguments of an Oracle for a file or folder that ``golddiff oracle`` wrote."""
-    network, header = read_weights(find_weights(path))
+    network, header = read_weights(path)
     kind = f"DDPM U-Net trained on {header['training'].get('data')}"
     is_pixels = header.get("is_pixels", True)
     return unet_arguments(network, header["resolution"], is_pixels, kind, header["prediction"])

@@ -205,9 +205,8 @@ def export(
     from golddiff.oracles.files import find_weights, read_weights
     from golddiff_lab.training.writing import write_weights
 
-    weights = find_weights(path)
-    check_apart("out", out, weights)
-    network, description = read_weights(weights)
+    check_apart("out", out, find_weights(path))
+    network, description = read_weights(path)
     write_weights(out, network, description, getattr(torch, dtype))
     say(f"{out}: {byte_size(out.stat().st_size)}, {dtype}")
 
@@ -282,7 +281,7 @@ def _description(path: Path, resolution: int | None) -> dict[str, Any]:
     if isinstance(network, UNet):
         size = find_weights(path).stat().st_size
         with contextlib.suppress(CheckpointError):  # published checkpoints have no such record
-            training = read_weights(find_weights(path))[1]["training"]
+            training = read_weights(path)[1]["training"]
     return {
         "path": str(path),
         "bytes": size,

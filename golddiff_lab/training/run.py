@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from golddiff.oracles.files import find_weights, read_weights
+from golddiff.oracles.files import read_weights
 from golddiff.oracles.unet import UNet
 from golddiff.oracles.weights import regular_file
 from golddiff.store.build import PIXELS
@@ -111,7 +111,7 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
 
 def _start_from(path: Path, network: UNet) -> int:
     """Load the weights of another run; return the number of images that it was trained on."""
-    trained, description = read_weights(find_weights(path))
+    trained, description = read_weights(path)
     if trained.config != network.config:
         raise ArgumentError(
             f"weights: {path} is a network of {trained.config}, expected {network.config}"

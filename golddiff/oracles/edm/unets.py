@@ -22,22 +22,21 @@ from golddiff.oracles.edm.layers import (
 CHANNELS_PER_HEAD = 64  # in ADM
 
 
-def add_levels(
-    enc: nn.ModuleDict,
-    dec: nn.ModuleDict,
+def make_levels(
     sizes: tuple[int, int, int],
     widths: Sequence[int],
     num_blocks: int,
     block: Callable[..., UNetBlock],
     heads: Callable[[int, int, bool], int],
     carry: Callable[[int, int], nn.Module] | None = None,
-) -> None:
-    """Add blocks to the encoder and, one more per level, to the decoder.
+) -> tuple[nn.ModuleDict, nn.ModuleDict]:
+    """The encoder's layers and the decoder's, which has one block more per level.
 
     ``sizes`` are the side and channels of the images and the channels after the first convolution.
     ``heads(side, width, is_last)`` is a block's number of attention heads, with side 0 in the
     middle. ``carry`` creates a layer of NCSN++'s path that carries the downsampled image.
     """
+    enc, dec = nn.ModuleDict(), nn.ModuleDict()
     resolution, image_channels, channels = sizes
     carried, skips = image_channels, [channels]
     enc[f"{resolution}x{resolution}_conv"] = Conv2d(image_channels, channels, 3)
@@ -67,6 +66,7 @@ def add_levels(
                 channels + skips.pop(), width, heads=attention
             )
             channels = width
+    return enc, dec
 
 
 def run_levels(
@@ -156,10 +156,9 @@ class SongUNet(nn.Module):
             # Only the last block of a decoder level has attention, and the middle block always.
             return int(side == 0 or (last and side in attn_resolutions))
 
-        self.enc, self.dec = nn.ModuleDict(), nn.ModuleDict()
-        add_levels(
-            self.enc, self.dec, (img_resolution, in_channels, model_channels), widths, num_blocks,
-            block, heads, encoders[encoder_type],
+        self.enc, self.dec = make_levels(
+            (img_resolution, in_channels, model_channels), widths, num_blocks, block, heads,
+            encoders[encoder_type],
         )  # fmt: skip
         self._at = f"{img_resolution}x{img_resolution}"
         self.dec[f"{self._at}_aux_norm"] = group_norm(widths[0], 1e-6)
@@ -211,11 +210,10 @@ class DhariwalUNet(nn.Module):
         def heads(side: int, width: int, last: bool) -> int:
             return width // CHANNELS_PER_HEAD if side == 0 or side in attn_resolutions else 0
 
-        self.enc, self.dec = nn.ModuleDict(), nn.ModuleDict()
-        add_levels(
-            self.enc, self.dec, (img_resolution, in_channels, widths[0]), widths, num_blocks,
-            functools.partial(UNetBlock, emb_channels=emb), heads,
-        )  # fmt: skip
+        block = functools.partial(UNetBlock, emb_channels=emb)
+        self.enc, self.dec = make_levels(
+            (img_resolution, in_channels, widths[0]), widths, num_blocks, block, heads
+        )
         self.out_norm = group_norm(widths[0])
         self.out_conv = Conv2d(widths[0], out_channels, 3)
 
