@@ -49,8 +49,10 @@ def open_source(source: Any, **options: Any) -> Source:
     from golddiff.sources.arrays import require_value_range
 
     checked = SourceOptions(**options)
-    is_name_or_path = isinstance(source, str | os.PathLike)
-    opened = (_open_name_or_path if is_name_or_path else _open_object)(source, checked)
+    if isinstance(source, str | os.PathLike):
+        opened = _open_name_or_path(source, checked)
+    else:
+        opened = _open_object(source, checked)
     require_value_range(opened, checked)
     return opened
 
@@ -82,7 +84,7 @@ def resolve_source(source: str | os.PathLike[str], split: str = "train") -> Any:
         SourceError: nothing has this name, or the hub cannot be reached.
     """
     from golddiff.sources.decode import EXTENSIONS
-    from golddiff.sources.hub import is_hub_name, load_from_hub
+    from golddiff.sources.hub import NAME, load_from_hub
 
     text, is_text = os.fsdecode(source), isinstance(source, str)
     if is_text and text in BUILTINS:
@@ -96,7 +98,7 @@ def resolve_source(source: str | os.PathLike[str], split: str = "train") -> Any:
         return path
     endings = (".parquet", ".zip", ".npz", ".npy", ".pt", ".gz", ".tar", ".tgz", *EXTENSIONS)
     is_path = text.startswith(("/", "\\", ".", "~")) or text.lower().endswith(endings)
-    if is_path or not is_text or not is_hub_name(text):
+    if is_path or not is_text or not NAME.match(text):
         raise SourceError(f"{text} does not exist")
     return load_from_hub(text, split)
 

@@ -12,12 +12,8 @@ from golddiff.system.progress import waiting
 # Seconds without an answer after which the hub counts as unreachable.
 _PATIENCE = 15.0
 
-_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$")
-
-
-def is_hub_name(name: str) -> bool:
-    """Whether ``name`` could name a dataset on the hub: ``mnist`` or ``user/name``."""
-    return _NAME.match(name) is not None
+# What can name a dataset: ``mnist`` or ``user/name``.
+NAME = re.compile(r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$")
 
 
 def load_from_hub(name: str, split: str) -> Any:

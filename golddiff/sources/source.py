@@ -113,14 +113,14 @@ class Rows:
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order, as copies: pixels (b, *shape) and labels (b,) or None."""
-        starts = range(0, self.total, check_count("size", size))
-        spans = [(start, min(start + size, self.total)) for start in starts]
-        return (
-            Batch(pixels, None if self.labels is None else self.labels[start:stop].copy())
-            for (start, stop), pixels in zip(
-                spans, map_ahead(lambda span: self.pixels(*span), spans), strict=True
-            )
-        )
+        check_count("size", size)
+
+        def read(start: int) -> Batch:
+            stop = min(start + size, self.total)
+            labels = None if self.labels is None else self.labels[start:stop].copy()
+            return Batch(self.pixels(start, stop), labels)
+
+        return map_ahead(read, range(0, self.total, size))
 
 
 def chosen_labels(
