@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
+from golddiff.system.files import readable
 from golddiff.system.numbers import I64, check_count
 from golddiff.system.parallel import iterate_in_order
 
@@ -168,12 +169,8 @@ def class_indices(values: NDArray[Any], where: str, required: bool) -> I64 | Non
 
 def check_labels(labels: Any, count: int | None = None) -> I64:
     """Convert labels (array-like or tensor) to (count,) or (any,) int64 class indices >= 0."""
-    if hasattr(labels, "detach"):
-        labels = labels.detach().cpu()
-    try:
-        array = np.asarray(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"labels cannot be read as an array: {error}") from error
+    with readable("labels cannot be read as an array", ArgumentError):
+        array = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels)
     if array.ndim != 1:
         raise ArgumentError(f"labels have shape {array.shape}; give one class for each example")
     if count is not None and len(array) != count:

@@ -38,6 +38,13 @@ def test_labels_that_are_not_integers_are_refused(value):
         open_source(IMAGES, labels=[value] * 6)
 
 
+@pytest.mark.parametrize("layout", [{"device": "meta"}, {"layout": torch.sparse_coo}])
+def test_labels_of_a_tensor_without_dense_values_are_refused(layout):
+    labels = torch.zeros(6, dtype=torch.int64, **layout)
+    with pytest.raises(ArgumentError, match="labels cannot be read as an array"):
+        open_source(IMAGES, labels=labels)
+
+
 @pytest.mark.parametrize("labels", [np.zeros((6, 1), int), 3, [[0], [0, 1]]])
 def test_labels_of_another_shape_are_refused(labels):
     with pytest.raises(ArgumentError, match="labels"):
