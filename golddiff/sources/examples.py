@@ -315,7 +315,7 @@ def _unbatched(batches: Any) -> Iterator[Any]:
 def _make_item(name: str, example: Any, kind: str) -> Item:
     image, label = _image_and_label(example)
     if isinstance(image, str | os.PathLike):
-        path = os.fspath(image)
+        path = os.path.expanduser(image)
         return Item(f"{name}, {path}", partial(read_file, path), label, path)
     if isinstance(image, Image.Image) or is_array(image):
         return Item(name, lambda: image, label)

@@ -97,6 +97,12 @@ def test_pil_images_are_scaled_as_files_are(tmp_path):
     assert np.array_equal(read(files)[0], read(listed)[0][by_name])
 
 
+def test_a_tilde_in_a_listed_path_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.png").write_bytes(png(3))
+    assert np.array_equal(read(open_source(["~/a.png"]))[0], [first(pixels(3))])
+
+
 def test_unreadable_files_are_named_or_skipped(tmp_path):
     listed = paths(tmp_path)
     listed[4].write_bytes(b"nothing")
