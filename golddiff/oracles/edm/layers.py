@@ -88,18 +88,16 @@ def group_norm(channels: int, eps: float = 1e-5) -> nn.GroupNorm:
 class UNetBlock(nn.Module):
     """Residual block conditioned on the noise embedding, with optional self-attention.
 
-    h = skip_scale (skip(x) + conv1(silu(modulated(norm1(conv0(silu(norm0(x)))), affine(emb))))).
-    With attention a(h), the output is skip_scale (h + a(h)).
+    h = s (skip(x) + conv1(silu(modulated(norm1(conv0(silu(norm0(x)))), affine(emb))))).
+    With attention a(h), the output is s (h + a(h)).
 
     Args:
         in_channels, out_channels, emb_channels: channels of input, output and embedding.
+        adm: a block of ADM: the embedding scales and shifts the output of ``norm1``, and s = 1.
+            In DDPM++ and NCSN++ it is added before ``norm1``, s = sqrt(1/2) preserves the variance,
+            and the skip path has a 1 x 1 convolution even if only the resolution changes.
         up, down: double or halve height and width with ``resample_filter``.
         heads: number of attention heads; 0: no attention.
-        skip_scale: factor of each sum; sqrt(1/2) preserves the variance.
-        eps: epsilon of the normalisations.
-        resample_proj: use a 1 x 1 convolution on the skip path if only the resolution changes.
-        adaptive_scale: the embedding scales and shifts the output of ``norm1`` (ADM); otherwise it
-            is added before ``norm1`` (DDPM++ and NCSN++).
     """
 
     def __init__(
@@ -108,25 +106,23 @@ class UNetBlock(nn.Module):
         out_channels: int,
         emb_channels: int,
         *,
+        adm: bool,
         up: bool = False,
         down: bool = False,
         heads: int = 0,
-        skip_scale: float = 1.0,
-        eps: float = 1e-5,
         resample_filter: Sequence[float] = (1, 1),
-        resample_proj: bool = False,
-        adaptive_scale: bool = True,
     ) -> None:
         super().__init__()
         if heads and out_channels % heads:
             raise ValueError(f"{out_channels} channels do not divide into {heads} heads")
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.heads, self.skip_scale, self.adaptive_scale = heads, skip_scale, adaptive_scale
+        self.heads, self.adm = heads, adm
+        self.scale, eps = (1.0, 1e-5) if adm else (math.sqrt(0.5), 1e-6)
         self.norm0 = group_norm(in_channels, eps)
         self.conv0 = Conv2d(
             in_channels, out_channels, 3, up=up, down=down, resample_filter=resample_filter
         )
-        self.affine = nn.Linear(emb_channels, out_channels * (2 if adaptive_scale else 1))
+        self.affine = nn.Linear(emb_channels, out_channels * (2 if adm else 1))
         self.norm1 = group_norm(out_channels, eps)
         self.conv1 = Conv2d(out_channels, out_channels, 3)
         self.skip: nn.Module | None = None
@@ -134,7 +130,7 @@ class UNetBlock(nn.Module):
             self.skip = Conv2d(
                 in_channels,
                 out_channels,
-                1 if resample_proj or out_channels != in_channels else 0,
+                0 if adm and out_channels == in_channels else 1,
                 up=up,
                 down=down,
                 resample_filter=resample_filter,
@@ -148,15 +144,15 @@ class UNetBlock(nn.Module):
         """(B, in, H, W), (B, emb) -> (B, out, H', W')."""
         shift = self.affine(embedding)[:, :, None, None]
         h = self.conv0(functional.silu(self.norm0(x)))
-        if self.adaptive_scale:
+        if self.adm:
             scale, shift = shift.chunk(2, dim=1)
             h = self.norm1(h) * (1 + scale) + shift
         else:
             h = self.norm1(h + shift)
         h = self.conv1(functional.silu(h))
-        h = (h + (x if self.skip is None else self.skip(x))) * self.skip_scale
+        h = (h + (x if self.skip is None else self.skip(x))) * self.scale
         if self.heads:
-            h = (h + self.proj(self._attention(h))) * self.skip_scale
+            h = (h + self.proj(self._attention(h))) * self.scale
         out: torch.Tensor = h
         return out
 
@@ -166,9 +162,8 @@ class UNetBlock(nn.Module):
         # q, k and v of one channel are neighbours among the 3 C channels of qkv.
         split = self.qkv(self.norm2(x)).reshape(b, self.heads, c // self.heads, 3, height * width)
         q, k, v = split.permute(3, 0, 1, 4, 2).unbind(0)  # each (B, heads, pixels, C / heads)
-        attended: torch.Tensor = functional.scaled_dot_product_attention(
-            q, k, v
-        )  # softmax(q k^T / sqrt(C / heads)) v
+        # softmax(q k^T / sqrt(C / heads)) v
+        attended: torch.Tensor = functional.scaled_dot_product_attention(q, k, v)
         return attended.transpose(2, 3).reshape(b, c, height, width)
 
 

@@ -138,13 +138,7 @@ class SongUNet(nn.Module):
         self.map_layer0 = nn.Linear(noise, emb)
         self.map_layer1 = nn.Linear(emb, emb)
         block = functools.partial(
-            UNetBlock,
-            emb_channels=emb,
-            skip_scale=math.sqrt(0.5),
-            eps=1e-6,
-            resample_filter=resample_filter,
-            resample_proj=True,
-            adaptive_scale=False,
+            UNetBlock, emb_channels=emb, adm=False, resample_filter=resample_filter
         )
         carry = functools.partial(
             ConvThenDown, kernel=3, down=True, resample_filter=resample_filter
@@ -210,7 +204,7 @@ class DhariwalUNet(nn.Module):
         def heads(side: int, width: int, last: bool) -> int:
             return width // CHANNELS_PER_HEAD if side == 0 or side in attn_resolutions else 0
 
-        block = functools.partial(UNetBlock, emb_channels=emb)
+        block = functools.partial(UNetBlock, emb_channels=emb, adm=True)
         self.enc, self.dec = make_levels(
             (img_resolution, in_channels, widths[0]), widths, num_blocks, block, heads
         )

@@ -54,4 +54,4 @@ def test_group_norm_has_groups_of_at_least_four_channels(channels):
 
 def test_channels_that_do_not_divide_into_heads_are_refused():
     with pytest.raises(ValueError, match="10 channels do not divide into 3 heads"):
-        layers.UNetBlock(8, 10, 5, heads=3)
+        layers.UNetBlock(8, 10, 5, adm=True, heads=3)
