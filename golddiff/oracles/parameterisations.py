@@ -137,7 +137,7 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
         return Steps(ddpm_alphas())
     expected = "cumulative alphas, a scheduler that has them, 'sigma', or a function of sigma"
     alphas = getattr(choice, "alphas_cumprod", choice)
-    if isinstance(alphas, torch.Tensor | np.ndarray | list):
+    if isinstance(alphas, torch.Tensor | np.ndarray | list | tuple):
         config = getattr(choice, "config", None)
         # "epsilon" is diffusers' default, so only "v_prediction" is surely meant.
         if getattr(config, "prediction_type", None) == V and parameterisation in (

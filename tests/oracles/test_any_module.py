@@ -114,7 +114,7 @@ def test_sigma_schedule_passes_x_and_sigma_unchanged():
     )
 
 
-@pytest.mark.parametrize("form", ["alphas", "array", "list", "scheduler", "function"])
+@pytest.mark.parametrize("form", ["alphas", "array", "list", "tuple", "scheduler", "function"])
 def test_schedule_may_be_alphas_a_scheduler_or_a_function(form):
     scheduler = DDIMScheduler()
     timesteps = []
@@ -127,6 +127,7 @@ def test_schedule_may_be_alphas_a_scheduler_or_a_function(form):
         "alphas": scheduler.alphas_cumprod,
         "array": scheduler.alphas_cumprod.numpy(),  # as in OpenAI's guided diffusion
         "list": scheduler.alphas_cumprod.tolist(),
+        "tuple": tuple(scheduler.alphas_cumprod.tolist()),
         "scheduler": scheduler,
         "function": lambda sigma: ((1 + sigma**2) ** -0.5, 1000 * sigma),
     }[form]
