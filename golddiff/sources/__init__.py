@@ -96,7 +96,8 @@ def resolve_source(source: str | os.PathLike[str], split: str = "train") -> Any:
         exists = path.exists()
     if exists:
         return path
-    endings = (".parquet", ".zip", ".npz", ".npy", ".pt", ".gz", ".tar", ".tgz", *EXTENSIONS)
+    known = (".parquet", ".zip", ".npz", ".npy", ".pt", ".pth", ".gz", ".tar", ".tgz")
+    endings = (*known, "idx3-ubyte", *EXTENSIONS)
     is_path = text.startswith(("/", "\\", ".", "~")) or text.lower().endswith(endings)
     if is_path or not is_text or not NAME.match(text):
         raise SourceError(f"{text} does not exist")

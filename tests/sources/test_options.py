@@ -112,7 +112,11 @@ def test_column_options_are_refused_for_sources_without_columns(tmp_path, option
 
 
 @pytest.mark.parametrize(
-    "source", ["./absent", "/absent/folder", "~/absent-folder", "../absent.zip", "absent.parquet"]
+    "source",
+    [
+        *("./absent", "/absent/folder", "~/absent-folder", "../absent.zip"),
+        *("absent.parquet", "absent.pth", "absent-images-idx3-ubyte"),
+    ],
 )
 def test_a_missing_path_is_reported_without_the_hub(source):
     with pytest.raises(SourceError, match="does not exist") as caught:
