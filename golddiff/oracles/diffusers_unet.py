@@ -76,7 +76,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
-    """The network with its weights."""
     files = [home / f"{NAME}.safetensors", home / f"{NAME}.bin"]
     path = next((file for file in files if file.is_file()), None)
     if path is None:
@@ -93,7 +92,6 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
 
 
 def _schedule_and_prediction(folder: Path, home: Path) -> tuple[Steps, str]:
-    """The noise schedule and the prediction type."""
     # The user may name a pipeline's unet folder; the scheduler folder is then its sibling.
     parent = home.absolute().parent  # absolute, because "." has no parent
     roots = {home: folder, home / "scheduler": folder, parent / "scheduler": parent}

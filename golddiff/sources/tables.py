@@ -278,13 +278,15 @@ def _labels(
     name = fitting or next((name for name in _LABEL_COLUMNS if name in schema.names), None)
     if name is None or options.labels is not None or total == 0:
         return None, None
-    numbers = np.empty(())  # no labels: the type does not fit, or rows are empty
-    if fitting and not (values := column(name)).null_count:
-        if _holds_text(values.type):
-            return _encode_names(values)
+    values = column(name) if fitting else None
+    if values is None or values.null_count:
+        numbers = np.empty(())  # which are no class indices
+    elif _holds_text(values.type):
+        return _encode_names(values)
+    else:
         numbers = values.to_numpy()
-        if numbers.dtype.kind == "i" and (numbers == -1).all():
-            return None, None  # on the hub, -1 marks a split whose labels are secret
+    if numbers.dtype.kind == "i" and (numbers == -1).all():
+        return None, None  # on the hub, -1 marks a split whose labels are secret
     indices = class_indices(numbers, f"{description}: column {name!r}", wanted is not None)
     return indices, None if indices is None else _class_names(schema, name)
 

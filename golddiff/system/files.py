@@ -45,7 +45,7 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
 
 
 def is_folder(path: Path) -> bool:
-    """Whether an output is a folder of pictures, by its name (run, v0.5) or because it is one."""
+    """Whether an output is a folder of pictures: it has no ending (run, v0.5), or exists as one."""
     ending = path.suffix.lower()
     return not ending or ending[1:].isdigit() or (path.is_dir() and ending not in PICTURES)
 

@@ -242,13 +242,10 @@ class _Type:
         self.code, self.order = text.lstrip("<>|="), text[0] if text[0] in "<>" else "="
 
     def __setstate__(self, state: Any) -> None:
-        if (
-            type(state) is not tuple
-            or len(state) < 2
-            or _text(state[1]) not in ("<", ">", "|", "=")
-        ):
+        order = _text(state[1]) if type(state) is tuple and len(state) > 1 else None
+        if order not in ("<", ">", "|", "="):
             raise UnpicklingError("asks for a NumPy type of an unknown state")
-        self.order = _text(state[1])
+        self.order = order
 
     def dtype(self) -> np.dtype[Any]:
         order: Any = self.order

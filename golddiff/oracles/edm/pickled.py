@@ -111,7 +111,7 @@ def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
         preconditioning = PRECONDITIONINGS[arguments.precond](**arguments.settings)
     except Exception as error:
         # A damaged pickle calls conversions with wrong values, which raise nearly any exception.
-        message = one_line(error, 1000)
+        message = one_line(error)
         if not isinstance(error, CheckpointError):
             message = f"it {message}"
         if not message.startswith(str(path)):
