@@ -93,9 +93,8 @@ def resolve_source(source: str | os.PathLike[str], split: str = "train") -> Any:
         raise ArgumentError(f"source is {text!r}; give a path or a name")
     path = Path(os.path.expanduser(text))
     with readable(f"{path} cannot be read"):  # a parent folder may be closed to this user
-        exists = path.exists()
-    if exists:
-        return path
+        if path.exists():
+            return path
     known = (".parquet", ".zip", ".npz", ".npy", ".pt", ".pth", ".gz", ".tar", ".tgz")
     endings = (*known, "idx3-ubyte", *EXTENSIONS)
     is_path = text.startswith(("/", "\\", ".", "~")) or text.lower().endswith(endings)

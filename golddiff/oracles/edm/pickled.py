@@ -100,8 +100,9 @@ def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
             network is not a SongUNet or DhariwalUNet with EDM, VP, VE or iDDPM preconditioning.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise CheckpointError("it is larger than any")
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise CheckpointError(f"it has {size:,} bytes, more than any network of EDM's")
         with path.open("rb") as file:
             record = _ema(read_pickle(file, NAMES))
         arguments = check_arguments(
