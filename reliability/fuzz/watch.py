@@ -11,24 +11,10 @@ from pathlib import Path
 
 # Python's audit events for actions that no reader needs.
 FORBIDDEN = (
-    *(
-        "exec",
-        "code.__new__",
-        "ctypes.dlopen",
-        "marshal.loads",
-        "os.exec",
-        "os.fork",
-        "os.posix_spawn",
-    ),
-    *("os.system", "os.startfile", "pickle.find_class.os", "pty.spawn", "shutil.rmtree"),
-    *(
-        "socket.connect",
-        "socket.bind",
-        "socket.getaddrinfo",
-        "subprocess.Popen",
-        "os.remove",
-        "os.rename",
-    ),
+    *("exec", "code.__new__", "ctypes.dlopen", "marshal.loads", "pickle.find_class.os"),
+    *("os.exec", "os.fork", "os.posix_spawn", "os.startfile", "os.system", "pty.spawn"),
+    *("os.remove", "os.rename", "shutil.rmtree", "subprocess.Popen"),
+    *("socket.bind", "socket.connect", "socket.getaddrinfo"),
 )
 # Python and its packages read these: source lines of warnings, lazy imports, time zones, memory.
 READABLE = tuple(
