@@ -204,8 +204,8 @@ class ExampleSource:
             return pixels
         if self._grey_inferred and pixels.shape[1:] == self.info.shape[1:]:
             raise SourceError(
-                f"{item.name} is in colour, the first {_PROBES} images are grey; say channels=3 to "
-                "read all in colour, or channels=1 to read all in grey"
+                f"{item.name} is in colour, and the first {_PROBES} images are grey; say "
+                "channels=3 to read all in colour, or channels=1 to read all in grey"
             )
         raise _mismatch(self._first, item.name, pixels.shape, pixels.dtype)
 

@@ -73,8 +73,8 @@ def _read_bytes(path: Path) -> NDArray[np.uint8]:
         count, present = math.prod(shape), len(data) - header
         if present != count:
             raise SourceError(
-                f"{path.name} is damaged: its header {shape} calls for {count:,} values, "
-                f"{present:,} came"
+                f"{path.name} is damaged: its header {shape} declares {count:,} values, and it "
+                f"holds {present:,}"
             )
         return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 

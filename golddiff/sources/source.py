@@ -69,7 +69,7 @@ class Source(Protocol):
     """A training set that can be read once from start to end, in a fixed order."""
 
     info: SourceInfo
-    total: int  # most examples that it yields: unreadable ones and those of a sampler included
+    total: int  # number of examples, with those that cannot be read or that a sampler leaves out
     skipped: Skipped
     names: list[str]  # file names of the examples read so far, if they come from files
 

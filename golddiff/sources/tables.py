@@ -85,8 +85,8 @@ def open_dataset(
         dataset = dataset[options.split]
     if dataset.format["type"] == "custom":
         raise ArgumentError(
-            f"{description}: has a transform, which is not applied to stored images; give "
-            "with_format(None) of it to leave the transform out, or a list of transformed images"
+            f"{description} has a transform, which is not applied to stored images; give "
+            "dataset.with_format(None) to leave it out, or a list of the transformed images"
         )
     plain = dataset.with_format("arrow")
     schema = plain.features.arrow_schema

@@ -235,7 +235,7 @@ def test_the_format_of_a_dataset_does_not_matter():
 def test_a_transform_of_a_dataset_is_not_silently_left_out():
     turned = dataset().with_transform(lambda rows: rows)
     for given in (turned, datasets.DatasetDict({"train": turned})):
-        with pytest.raises(ArgumentError, match="dataset: has a transform"):
+        with pytest.raises(ArgumentError, match="dataset has a transform"):
             open_source(given)
     assert np.array_equal(read(open_source(turned.with_format(None)))[0], EXPECTED)
 
