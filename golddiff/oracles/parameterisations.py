@@ -116,15 +116,15 @@ BY_NAME = PREDICTIONS | {"eps": x0_from_eps, "v": x0_from_v, "x0": X0, "flow": x
 
 def find_parameterisation(choice: str | Parameterisation, sigma_data: float) -> Parameterisation:
     """The parameterisation of :class:`golddiff.Oracle`'s argument, a name or a function."""
-    if choice == "edm":
-        return x0_from_edm(sigma_data)
-    named = choice if callable(choice) else BY_NAME.get(choice) if isinstance(choice, str) else None
-    if named is None:
+    if callable(choice):
+        return choice
+    by_name = BY_NAME | {"edm": x0_from_edm(sigma_data)}
+    if not isinstance(choice, str) or choice not in by_name:
         raise ArgumentError(
             f"parameterisation: got {choice!r}, expected eps, v, x0, flow or edm, or a function of "
             "(x, sigma, output)"
         )
-    return named
+    return by_name[choice]
 
 
 def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> Schedule:

@@ -59,7 +59,7 @@ def check_state_dict(state: Any, path: Path) -> dict[str, torch.Tensor]:
         raise CheckpointError(
             f"{path} is no state dict: {join_names(sorted(invalid))} are not tensors of numbers"
         )
-    # With a stride of 0 a few stored numbers can expand to a huge tensor.
+    # Tensors may share their numbers, of which each gets a copy when it is loaded.
     total_bytes = sum(value.numel() * value.element_size() for value in state.values())
     if total_bytes > path.stat().st_size:
         raise CheckpointError(

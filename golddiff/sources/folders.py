@@ -15,7 +15,7 @@ import numpy as np
 
 from golddiff.sources.cifar import cifar_folder, open_cifar_folder
 from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES, read_file
-from golddiff.sources.examples import ExampleSource, Item, Items
+from golddiff.sources.examples import ExampleSource, Item
 from golddiff.sources.idx import idx_files, open_idx_folder
 from golddiff.sources.source import Source
 from golddiff.sources.source_options import SourceOptions
@@ -85,7 +85,7 @@ def open_zip(path: Path, options: SourceOptions) -> ExampleSource:
             raise SourceError(f"{description} holds no images")
         table = _read_member(archive, _EDM_TABLE) if _EDM_TABLE in members else None
     names, labels, class_names = _names_and_labels(images, table, options, description)
-    items: Items = partial(_zip_items, path, names)
+    items = partial(_zip_items, path, names)
     return ExampleSource(items, len(names), options, description, labels, class_names)
 
 
