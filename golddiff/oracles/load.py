@@ -112,6 +112,8 @@ def _reader_of_file(path: Path) -> Reader:
         return load_published
     if head.startswith(PICKLE):
         return load_edm
-    faults = [fault for beginning, fault in FOREIGN_CONTENTS.items() if head.startswith(beginning)]
-    fault = faults[0] if faults else f"begins with {head[:8]!r}" if head else "is empty"
+    fault = f"begins with {head[:8]!r}" if head else "is empty"
+    for beginning, known in FOREIGN_CONTENTS.items():
+        if head.startswith(beginning):
+            fault = known
     raise CheckpointError(f"{path} is no network: it {fault}; expected {EXPECTED}")

@@ -52,9 +52,6 @@ class Item(NamedTuple):
     file: str | None = None
 
 
-Items = Callable[[int, int], Iterator[Item]]
-
-
 class _Probe(NamedTuple):
     """Properties of an example, found without decoding it."""
 
@@ -80,7 +77,7 @@ class ExampleSource:
 
     def __init__(
         self,
-        items: Items,
+        items: Callable[[int, int], Iterator[Item]],
         total: int,
         options: SourceOptions,
         description: str,
