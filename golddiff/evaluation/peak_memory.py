@@ -23,8 +23,8 @@ class PeakMemory:
     # What was measured. "allocator": GPU tensors of torch's allocator. "resident": resident memory
     # of the process during the block, with interpreter, libraries and mapped pages of the store.
     # "process": resident memory since the process started, where the system cannot reset the
-    # counter (not Linux)
-    kind: str = "process"
+    # counter (not Linux). "unknown": the system does not report it, and bytes is 0
+    kind: str = "unknown"
     before: int = 0  # memory in use when the block began; 0 if unknown
 
 
@@ -35,9 +35,10 @@ def peak_memory() -> Iterator[PeakMemory]:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
+    kind = "process"
     with contextlib.suppress(OSError):
         _CLEAR.write_text(_RESET_PEAK)
-        peak.kind = "resident"
+        kind = "resident"
     peak.before = process_memory().get("VmRSS", 0)
     yield peak
     # A network that waits on the GPU is not the block's.
@@ -45,3 +46,4 @@ def peak_memory() -> Iterator[PeakMemory]:
         peak.bytes, peak.kind, peak.before = torch.cuda.max_memory_allocated(), "allocator", before
         return
     peak.bytes = peak_resident()
+    peak.kind = kind if peak.bytes else "unknown"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import resource
 import sys
 from bisect import bisect_right
 from collections.abc import Callable
@@ -36,12 +35,19 @@ def process_memory(process: int | str = "self") -> dict[str, int]:
 def peak_resident() -> int:
     """Peak resident bytes of this process so far, mapped store files included.
 
-    Outside Linux the value may include the parent process's peak.
+    Outside Linux the value may include the parent process's peak; 0 if the system does not
+    report it.
     """
+    peak = process_memory().get("VmHWM")
+    if peak is not None:
+        return peak
+    try:
+        import resource
+    except ImportError:
+        return 0
     # ru_maxrss is in bytes on macOS and in kilobytes elsewhere.
     unit = 1 if sys.platform == "darwin" else 1024
-    peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return process_memory().get("VmHWM", peak)
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _sizes(path: Path) -> dict[str, int]:

@@ -137,4 +137,5 @@ def _reset_after_fork() -> None:
     _thread.busy = False
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_reset_after_fork)
