@@ -22,7 +22,7 @@ from golddiff.kernels.mask_tree import (
     tree_from_additions,
 )
 from golddiff.store.artifacts import digest_of
-from tests.kernels.test_mask_tiles import SHAPES, random_mask
+from tests.kernels.test_mask_tree import SHAPES, random_mask
 
 SIGMA, THRESHOLD = 1.5, 0.05
 FIELDS = ("level", "start", "stop", "output", "own", "inputs", "columns")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from golddiff.kernels.mask_tree import MaskTree
-from golddiff.kernels.pca_logits import masked_logits, output_masks
+from golddiff.kernels.mask_tree import MaskTree, output_masks
+from golddiff.kernels.pca_logits import masked_logits
 from golddiff.posterior import Posterior
 from golddiff.support import Support, Supports, TiledSupport, per_query
 from golddiff.system.numbers import F32, F64, I64

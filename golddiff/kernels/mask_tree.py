@@ -9,14 +9,15 @@ additions than separate masked sums, and 15 to 180 times fewer than a dense prod
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.gather import positions_in, runs
-from golddiff.support import as_image
-from golddiff.system.numbers import I64
+from golddiff.support import Side, as_image, tile_of_each
+from golddiff.system.numbers import F32, I64
 
 SIDE = 8  # side of the largest tiles
 ROWS, COLUMNS = 1, 2  # axes of (C, rows, columns)
@@ -49,6 +50,18 @@ class MaskTree:
     own: I64
     inputs: NDArray[np.int32]
     columns: I64
+
+    def paths(self) -> I64:
+        """The nodes from an 8x8 tile to each leaf, (LEVELS, leaves), leaves in preorder."""
+        position, leaf = np.arange(len(self.level)), self.output >= 0
+        # In preorder, the last node of each level up to a leaf is above it.
+        above = [np.where(self.level == level, position, 0) for level in range(LEVELS)]
+        return np.stack([np.maximum.accumulate(nodes)[leaf] for nodes in above])
+
+    def entries(self, nodes: I64) -> NDArray[np.int32]:
+        """The inputs that the given nodes add, node by node, as positions in ``columns``."""
+        ranges = zip(self.start[nodes], self.stop[nodes], strict=True)
+        return np.concatenate([self.inputs[start:stop] for start, stop in ranges])
 
 
 @dataclass(frozen=True)
@@ -127,16 +140,60 @@ def tree_from_additions(added: Additions, shape: tuple[int, ...]) -> MaskTree:
 
 def dense_mask(tree: MaskTree, d: int) -> NDArray[np.bool_]:
     """The mask (D, D) that a tree of whole images represents, indexed [input, output]."""
-    mask = np.zeros((d, d), np.bool_)
-    used = np.zeros((LEVELS + 1, d), np.bool_)  # inputs of each level's last node; row 0 is empty
-    for level, start, stop, output in zip(
-        tree.level, tree.start, tree.stop, tree.output, strict=True
-    ):
-        used[level + 1] = used[level]
-        used[level + 1, tree.columns[tree.inputs[start:stop]]] = True
-        if output >= 0:
-            mask[output] = used[level + 1]
+    mask, paths = np.zeros((d, d), np.bool_), tree.paths()
+    for output, path in zip(tree.output[paths[-1]], paths.T, strict=True):
+        mask[output, tree.columns[tree.entries(path)]] = True
     return np.ascontiguousarray(mask.T)
+
+
+def mean_mask(tree: MaskTree, d: int) -> F32:
+    """The masks averaged over a tree's outputs: (D,) fractions in [0, 1]."""
+    nodes, paths = np.arange(len(tree.level)), tree.paths()
+    leaves = np.bincount(paths.ravel(), minlength=len(nodes))  # whose masks hold a node's inputs
+    inputs = tree.columns[tree.entries(nodes)]
+    counts = np.bincount(inputs, np.repeat(leaves, tree.stop - tree.start), minlength=d)
+    shares: F32 = (counts / paths.shape[1]).astype(np.float32)
+    return shares
+
+
+def tile_trees(tree: MaskTree, shape: tuple[int, ...], side: Side) -> list[MaskTree]:
+    """The trees of the square tiles of one side, row by row, so that each can have a support.
+
+    Each output is in exactly one tile and keeps its mask. A tile reads only the inputs of its own
+    masks. Tiles of a single channel (:data:`golddiff.support.Side`) share more of their masks.
+    """
+    paths = tree.paths()
+    tile = tile_of_each(shape, side)[tree.output[paths[-1]]]
+    trees = []
+    for t in range(int(tile.max()) + 1):
+        nodes = np.unique(paths[:, tile == t])
+        outputs, inputs = tree.output[nodes], tree.columns[tree.entries(nodes)]
+        leaf = outputs >= 0
+        columns = runs(np.union1d(inputs, outputs[leaf]), math.prod(shape))
+        own = np.full(len(nodes), -1)
+        own[leaf] = positions_in(columns, outputs[leaf])
+        counts = (tree.stop - tree.start)[nodes]
+        stops = np.cumsum(counts)
+        positions = positions_in(columns, inputs).astype(np.int32)
+        levels = tree.level[nodes]
+        trees.append(MaskTree(levels, stops - counts, stops, outputs, own, positions, columns))
+    return trees
+
+
+def output_masks(tree: MaskTree, outputs: I64) -> MaskTree:
+    """A tree of one root node per given output, which are renumbered 0, 1, ... in order.
+
+    It reads only the inputs in their masks.
+    """
+    paths = tree.paths()
+    leaf_of = np.argsort(tree.output[paths[-1]])
+    inputs = [tree.entries(path) for path in paths[:, leaf_of[outputs]].T]
+    used, positions = np.unique(np.concatenate(inputs), return_inverse=True)
+    ends, zero = np.cumsum([0, *map(len, inputs)]), np.zeros(len(outputs), np.int64)
+    numbers = np.arange(len(outputs))
+    return MaskTree(
+        zero, ends[:-1], ends[1:], numbers, zero, positions.astype(np.int32), tree.columns[used]
+    )
 
 
 def is_valid(added: Additions, shape: tuple[int, ...]) -> bool:

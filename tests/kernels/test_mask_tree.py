@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.mask_tiles import mean_mask, tile_trees
-from golddiff.kernels.mask_tree import mask_tree
+from golddiff.kernels.mask_tree import mask_tree, mean_mask, tile_trees
 from golddiff.kernels.pca_cpu import add_resident, masked_posterior
 from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
