@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from golddiff.kernels.terms import Terms
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import ONLY_FOR_GRADIENTS, Exact, ExactPosterior, with_gradient
 from golddiff.store.device import Device, DeviceStore, Weigh, device_store
-from golddiff.store.exact import ImagesPosterior
+from golddiff.store.exact import ImagesPosterior, Terms
 from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import TransientCache

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from golddiff import __version__
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.numbers import check_count
 
@@ -117,6 +118,15 @@ def ray_package() -> Any:
         raise ClusterError(
             "cluster: Ray is not installed; pip install 'golddiff[cluster]'"
         ) from error
+
+
+def check_version(driver: str) -> None:
+    """Raise ClusterError if the driver runs another version of golddiff than this process."""
+    if driver != __version__:
+        raise ClusterError(
+            f"golddiff {__version__} runs on {socket.gethostname()}, the driver's is {driver}; "
+            "install one version everywhere"
+        )
 
 
 def _check_head(host: str, port: int, address: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME as MANIFEST
-from golddiff.store.manifest import Manifest, identity_of, sealed, unsealed
+from golddiff.store.manifest import Manifest, sealed, unsealed
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.files import atomic_write, leads_out
 
@@ -105,7 +105,7 @@ class Listing:
             if info is None:
                 digests.append(record.identity or "missing")
                 continue
-            manifest, digest = info.manifest, identity_of(info.manifest)
+            manifest, digest = info.manifest, info.manifest.identity
             reference = reference or (path, manifest)
             for field in SHARED_FIELDS:
                 value, expected = getattr(manifest, field), getattr(reference[1], field)

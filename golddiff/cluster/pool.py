@@ -181,7 +181,7 @@ class Pool:
                 self._lose(shard, str(cause))
                 return None
             if isinstance(cause, ClusterError):
-                raise ClusterError(f"cluster: shard {path} {cause}") from None
+                raise ClusterError(f"cluster: shard {path}: {cause}") from None
             if isinstance(cause, GoldDiffError):
                 raise ArgumentError(f"shard {path}: {cause}") from None
             raise ClusterError(f"cluster: shard {path} failed: {_last_line(error)}") from error

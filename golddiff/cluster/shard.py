@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import socket
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 
 from golddiff import __version__
-from golddiff.cluster.joining import ray_package
+from golddiff.cluster.joining import check_version, ray_package
 from golddiff.cluster.listing import ShardInfo, local_folder
 from golddiff.cluster.slices import expand, expand_all
 from golddiff.posterior import Posterior
@@ -59,19 +58,14 @@ class Shard:
     @cached_property
     def _on_device(self) -> Any:
         """The store that computes posteriors: on this machine's GPU if it has one."""
-        has_gpu = torch.cuda.is_available()
-        return device_store(self.store, torch.device("cuda")) if has_gpu else self.store
+        return device_store(self.store, "cuda" if torch.cuda.is_available() else "cpu")
 
     def ask(self, method: str, packed: bytes, once: Sequence[Any]) -> tuple[int, bytes]:
         """Call a method and return this process's id and the packed result.
 
         The references ``once`` are fetched once and cached; they precede the packed arguments.
         """
-        if self._driver != __version__:
-            raise ClusterError(
-                f"runs golddiff {__version__} on {socket.gethostname()}, here is {self._driver}; "
-                "install one version everywhere"
-            )
+        check_version(self._driver)
         # The number of threads is a setting of the calling thread.
         if self._threads not in (None, torch.get_num_threads()):
             use_threads(self._threads)
@@ -122,7 +116,7 @@ class Shard:
         try:
             self.store.verify()
         except StoreError as error:
-            raise ClusterError(f"has changed: {error}") from error
+            raise ClusterError(f"its files have changed: {error}") from error
 
     def __getattr__(self, name: str) -> Any:
         """Forward other calls to the store: ``values``, ``names_of``."""

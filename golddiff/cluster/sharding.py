@@ -12,20 +12,19 @@ import json
 import os
 import re
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from golddiff import __version__
-from golddiff.cluster.joining import connect, ray_package
+from golddiff.cluster.joining import check_version, connect, ray_package
 from golddiff.cluster.listing import NAME, Listing, ShardRecord
 from golddiff.estimators.masks import FOLDER as MASKS
 from golddiff.sources.examples import ExampleSource
 from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import recorded
-from golddiff.store.manifest import VERSION, Manifest, identity_of
+from golddiff.store.manifest import VERSION, Manifest
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, one_line
 from golddiff.system.files import atomic_write
@@ -140,11 +139,7 @@ def build_one(path: Path, source: ExampleSource, version: str) -> tuple[Path, Sh
     from golddiff.store.build import build
 
     try:
-        if version != __version__:
-            raise ClusterError(
-                f"golddiff {__version__} runs on {socket.gethostname()}, the driver's is "
-                f"{version}; install one version everywhere"
-            )
+        check_version(version)
         # A previous attempt may have died after it renamed the complete shard.
         record = _existing_record(path)
         if record is None:
@@ -163,7 +158,7 @@ def _existing_record(path: Path) -> ShardRecord | None:
         return None
     manifest = Manifest.read(path)
     manifest.check_sizes(path)
-    return ShardRecord(path.name, manifest.n, identity_of(manifest))
+    return ShardRecord(path.name, manifest.n, manifest.identity)
 
 
 def _plan(source: str, options: SourceOptions, opened: ExampleSource, shards: int) -> str:

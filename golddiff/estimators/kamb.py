@@ -17,11 +17,11 @@ from golddiff.kernels.contributions import Contribution, Ranking, outputs_at
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
-from golddiff.kernels.terms import Terms
 from golddiff.kernels.torch_kernels import box_sums, offsets, patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
+from golddiff.store.exact import Terms
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import as_support
 from golddiff.support import ABSENT, AnySupport, Side, Support

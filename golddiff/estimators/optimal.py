@@ -10,11 +10,11 @@ import numpy as np
 from golddiff.denoiser import Estimator, EstimatorSupports
 from golddiff.kernels.contributions import Contribution, values_at
 from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, products_of, sums_of, weights_of
-from golddiff.kernels.terms import FirstPass
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
+from golddiff.store.exact import FirstPass
 from golddiff.store.posteriors import as_support, fitting
 from golddiff.support import ABSENT, AnySupport, LogWeights, Prior, Support
 from golddiff.system.numbers import F32, F64, I64

@@ -28,14 +28,13 @@ from golddiff.kernels.mask_tree import (
     tile_trees,
 )
 from golddiff.kernels.pca_cpu import add_resident, masked_posterior
-from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import masked_logits
 from golddiff.kernels.stored import Stored
-from golddiff.kernels.terms import Terms
 from golddiff.kernels.torch_kernels import mask_dtype, mask_sums, masked, with_differences
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
+from golddiff.store.exact import Terms
 from golddiff.store.images import ImageStore, StoreOrPath
 from golddiff.store.posteriors import as_support
 from golddiff.store.training_set import TrainingSet
@@ -285,7 +284,7 @@ class PCA(Estimator):
             values = values_at(images, part.rows, pixel)
             return Contribution(part.rows, logits, self.summands(values, pixel))
 
-        size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
+        size = self.batch_size if self.weighting == "wss" else BLOCK
         listed = Support(support.rows) if isinstance(support, TiledSupport) else as_support(support)
         yield from map_ordered(task, listed.split(size))
 

@@ -12,11 +12,9 @@ from numba import njit
 from golddiff.kernels.lanes import LANES, load, store
 from golddiff.system.numbers import F32
 
-Buffer = F32
-
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def box_sum(out: Buffer, at: int, a: Buffer, n: int, p: int, step: int) -> None:
+def box_sum(out: F32, at: int, a: F32, n: int, p: int, step: int) -> None:
     """out[at + i] = sum over j < p of a[i + j * step], for i < n; indices count LANES numbers.
 
     Args:
@@ -40,7 +38,7 @@ def box_sum(out: Buffer, at: int, a: Buffer, n: int, p: int, step: int) -> None:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _sum_thirds(a: Buffer, n: int, shift: int) -> None:
+def _sum_thirds(a: F32, n: int, shift: int) -> None:
     shift *= LANES
     for i in range(0, n * LANES, LANES):
         store(a, i, load(a, i) + load(a, i + shift) + load(a, i + 2 * shift))
@@ -48,7 +46,7 @@ def _sum_thirds(a: Buffer, n: int, shift: int) -> None:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _add_terms(
-    out: Buffer, at: int, a: Buffer, n: int, terms: int, start: int, shift: int, empty: bool
+    out: F32, at: int, a: F32, n: int, terms: int, start: int, shift: int, empty: bool
 ) -> None:
     """Add 0 to 7 terms, ``shift`` blocks apart, to ``out``; if ``empty``, overwrite it."""
     if terms == 0:

@@ -1,7 +1,7 @@
 """All logits of the masked posterior in float64, for attribution.
 
-The masks share sums as in :mod:`golddiff.kernels.pca_cpu`, but this kernel returns the logit of
-each image instead of sums over images.
+The masks share sums as in :mod:`golddiff.kernels.pca_cpu`, also over blocks of 64 images, but this
+kernel returns the logit of each image instead of sums over images.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from golddiff.kernels.lanes import BLOCK
 from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
 from golddiff.system.numbers import F32, F64, I64
-
-BLOCK = 64  # images side by side, so that a masked sum adds contiguous runs
 
 
 @njit(nogil=True, cache=True)

@@ -17,14 +17,7 @@ from golddiff.kernels.stored import Stored
 from golddiff.sources.source import Source, SourceInfo
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import BUILT as FACTOR
-from golddiff.store.manifest import (
-    FILE_NAMES,
-    FORMAT,
-    FileRecord,
-    Manifest,
-    file_record,
-    identity_of,
-)
+from golddiff.store.manifest import FILE_NAMES, FORMAT, FileRecord, Manifest, file_record
 from golddiff.store.manifest import NAME as MANIFEST
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
@@ -134,7 +127,7 @@ def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:
     flat = Residency(DEFAULT_LIMIT).map(folder / PIXELS, manifest.dtype, (n, d))
     stored = Stored(flat, *manifest.scaling)
     factor = covariance_factor(stored, progress=lambda i: bar.update(task, completed=i))
-    artifacts = Artifacts(folder, identity_of(manifest))
+    artifacts = Artifacts(folder, manifest.identity)
     path = artifacts.path(FACTOR)
     path.write_bytes(artifacts.body(factor.tensors(), {"of": str(factor.images)}))
     manifest.files[path.name] = file_record(path)

@@ -26,27 +26,21 @@ class Exact(Protocol):
 
     def mean(self) -> F64:
         """Posterior means (b, D)."""
-        ...
 
     def variance(self) -> F64:
         """Variance of each output value, (b, D)."""
-        ...
 
     def pull(self, cotangent: F64) -> tuple[F64, F64]:
         """Gradients of mean . cotangent (b, D) with respect to x (b, D) and sigma (b,)."""
-        ...
 
     def log_density(self) -> F64:
         """Log density of each query in nats, (b,)."""
-        ...
 
     def directions(self, k: int) -> tuple[F64, F64]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
-        ...
 
     def draw(self, n: int, seed: int, positions: Sequence[int]) -> F32:
         """Samples (n, b, D); ``positions`` are batch positions and select each random stream."""
-        ...
 
 
 class ExactPosterior:

@@ -63,7 +63,6 @@ class DeviceStore:
             return self.store.posterior(estimator, x, sigma, supports)
         posteriors, order = [], []
         for support, queries in groups:
-            assert not isinstance(support, TiledSupport)
             posteriors.append(self._weighed(weigh, self.sent(x[queries]), as_support(support)))
             order += queries
         return Posterior.of_queries(posteriors, order)

@@ -13,14 +13,14 @@ logits and weights. A pass is an estimator whose partial sums add up, so shards 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 import torch
 
-from golddiff.kernels.terms import FirstPass, Terms
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import ONLY_FOR_GRADIENTS, main_directions
@@ -33,6 +33,26 @@ from golddiff.system.numbers import F32, F64, I64
 
 FIRST, VARIANCE, PULL = "first", "variance", "pull"
 CACHE_SHARE = 1 / 16  # share of the memory limit for logits cached between passes
+
+# Differentiable logits of images for queries, in plain torch and float64: (query, logits, values),
+# the number of the query, its images' logits (m, L) without log weights, and their values (m, V),
+# V a multiple of L.
+Terms = Iterator[tuple[int, torch.Tensor, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class FirstPass:
+    """Results of earlier passes over queries' posteriors, float64.
+
+    Attributes:
+        mean: (b, D) posterior means; zeros in the first pass.
+        log_total: (b, L) log of the sum of the weights; -inf in the first pass.
+        logits: (b, m) logits plus log weights of the current images; None if not kept.
+    """
+
+    mean: torch.Tensor
+    log_total: torch.Tensor
+    logits: F64 | None = None
 
 
 class PosteriorPass:

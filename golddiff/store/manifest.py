@@ -49,12 +49,19 @@ class Manifest:
         return sum(record.bytes for record in self.files.values())
 
     @property
+    def identity(self) -> str:
+        """The checksums of pixels and labels, which identify a store's images in any location."""
+        return " ".join(record.sha256 for record in self._images.values())
+
+    @property
     def images_checksum(self) -> str:
         """One checksum of the images and labels, independent of the store's location."""
-        names = [n for n in ("pixels.bin", "labels.bin") if n in self.files]
-        return hashlib.sha256(
-            "\n".join(f"{n}:{self.files[n].sha256}" for n in names).encode()
-        ).hexdigest()
+        lines = [f"{name}:{record.sha256}" for name, record in self._images.items()]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @property
+    def _images(self) -> dict[str, FileRecord]:
+        return {n: self.files[n] for n in ("pixels.bin", "labels.bin") if n in self.files}
 
     @property
     def scaling(self) -> tuple[float, float]:
@@ -217,12 +224,6 @@ def problem_of_files(files: dict[str, Any]) -> str | None:
 def _whole(value: object, least: int) -> bool:
     # The bound 2^40 keeps products of a few such numbers representable.
     return type(value) is int and least <= value < 2**40
-
-
-def identity_of(manifest: Manifest) -> str:
-    """The checksums of pixels and labels, which identify a store's images in any location."""
-    files = manifest.files
-    return " ".join(files[name].sha256 for name in ("pixels.bin", "labels.bin") if name in files)
 
 
 def file_record(path: Path) -> FileRecord:

@@ -46,11 +46,9 @@ class Metric(Protocol):
     @property
     def side(self) -> Side | None:
         """See the class."""
-        ...
 
     def distances(self, images: Any, x: F32, rows: I64) -> NDArray[np.floating[Any]]:
         """Distances of the images at ``rows`` (n,) to queries (b, D): (b, n), or (b, T, n)."""
-        ...
 
 
 @dataclass(frozen=True)

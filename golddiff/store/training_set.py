@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import Factors, silent
-from golddiff.store.manifest import Manifest, identity_of
+from golddiff.store.manifest import Manifest
 from golddiff.store.nearest import Metric, Nearest
 from golddiff.store.statistics import Axes, Factor
 from golddiff.support import (
@@ -45,11 +45,9 @@ class Question(Protocol):
 
     def answer_shard(self, images: Any, x: F32, within: Sequence[AnySupport], *more: Any) -> Any:
         """One shard's answer for queries (b, D); ``within`` holds each query's candidates in it."""
-        ...
 
     def merge(self, answers: Sequence[Any], *more: Any) -> Any:
         """Merge the shards' answers, given in row order, into one answer of the same type."""
-        ...
 
 
 class TrainingSet(ABC):
@@ -69,7 +67,7 @@ class TrainingSet(ABC):
         self.path, self.manifest = path, manifest
         self.n, self.shape, self.d = manifest.n, manifest.shape, math.prod(manifest.shape)
         self.class_names, self.is_pixels = manifest.class_names, manifest.is_pixels
-        self.artifacts = Artifacts(path, identity_of(manifest))
+        self.artifacts = Artifacts(path, manifest.identity)
         self._factors: dict[int | None, Factor] = {}
 
     def __len__(self) -> int:

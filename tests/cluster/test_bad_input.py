@@ -13,7 +13,6 @@ from golddiff.cluster import ClusterError, ShardedStore
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.cluster.shard import Shard
 from golddiff.store.images import ImageStore
-from golddiff.store.manifest import identity_of
 from golddiff.supports.index import Index
 from golddiff.system.errors import ArgumentError, StoreError
 
@@ -126,7 +125,7 @@ def test_duplicate_shards_and_shards_unlike_their_record_are_refused(shards, tmp
     with pytest.raises(ArgumentError, match=r"hold the same images .* listed twice") as error:
         Listing.of([shards[0], tmp_path / "copy"]).checked_identity([info, info])
     one_line(error)
-    record = ShardRecord("copy", info.manifest.n - 1, identity_of(info.manifest))
+    record = ShardRecord("copy", info.manifest.n - 1, info.manifest.identity)
     with pytest.raises(StoreError, match="copy is not the one that its list names"):
         Listing([record], str(tmp_path)).checked_identity([info])
 
@@ -137,7 +136,7 @@ def test_a_changed_shard_is_an_error_instead_of_a_lost_shard(digits, tmp_path):
     shard.verify()
     pixels = tmp_path / "shard" / "pixels.bin"
     pixels.write_bytes(bytes(pixels.stat().st_size))
-    with pytest.raises(ClusterError, match=r"has changed: .*pixels.bin") as error:
+    with pytest.raises(ClusterError, match=r"its files have changed: .*pixels.bin") as error:
         shard.verify()
     one_line(error)
 
@@ -145,7 +144,7 @@ def test_a_changed_shard_is_an_error_instead_of_a_lost_shard(digits, tmp_path):
 def test_another_version_of_the_package_on_a_node_is_refused(cluster, shards, monkeypatch):
     """It does not count as a lost shard, which ``allow_missing`` permits."""
     monkeypatch.setattr("golddiff.cluster.pool.__version__", "9.9")
-    with pytest.raises(ClusterError, match=r"runs golddiff 0\..* on .*, here is 9.9") as error:
+    with pytest.raises(ClusterError, match=r"golddiff 0\..* on .*, the driver's is 9.9") as error:
         ShardedStore.open(shards[:1], allow_missing=True)
     one_line(error)
 

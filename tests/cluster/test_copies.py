@@ -8,7 +8,7 @@ import pytest
 from golddiff.cluster.listing import Listing, ShardRecord, local_folder
 from golddiff.cluster.shard import Shard
 from golddiff.store.images import ImageStore
-from golddiff.store.manifest import NAME, identity_of
+from golddiff.store.manifest import NAME
 from golddiff.system.errors import StoreError
 
 BUCKET = "memory://bucket/photos"
@@ -22,7 +22,7 @@ def bucket(digits, split, tmp_path, monkeypatch):
     records = []
     for i, path in enumerate(split(digits, 2)):
         store = ImageStore.open(path)
-        records.append(ShardRecord(f"shard{i}", store.n, identity_of(store.manifest)))
+        records.append(ShardRecord(f"shard{i}", store.n, store.manifest.identity))
         files.put(str(path), f"/bucket/photos/shard{i}", recursive=True)
     Listing(records).write(tmp_path)
     files.put(str(tmp_path / "shards.json"), "/bucket/photos/shards.json")

@@ -15,7 +15,6 @@ import golddiff
 from golddiff.cluster import ShardedStore
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.store.images import ImageStore
-from golddiff.store.manifest import identity_of
 from tests.recorded import Recorded
 
 from .conftest import part
@@ -170,7 +169,7 @@ def test_a_silent_shard_is_lost_after_patience_seconds(store, monkeypatch, capfd
 def test_a_missing_shard_counts_with_its_listed_size(cluster, digits, tmp_path):
     available = ImageStore.open(part(digits, slice(0, 500), tmp_path / "part"))
     records = [
-        ShardRecord(available.path.name, available.n, identity_of(available.manifest)),
+        ShardRecord(available.path.name, available.n, available.manifest.identity),
         ShardRecord("nowhere", 1500, "unknown"),
     ]
     Listing(records).write(tmp_path)
