@@ -18,11 +18,10 @@ from golddiff.kernels.mask_tree import (
     Additions,
     additions,
     is_valid,
-    mask_tree,
     tree_from_additions,
 )
 from golddiff.store.artifacts import digest_of
-from tests.kernels.test_mask_tree import SHAPES, random_mask
+from tests.kernels.test_mask_tree import SHAPES, mask_tree, random_mask
 
 SIGMA, THRESHOLD = 1.5, 0.05
 FIELDS = ("level", "start", "stop", "output", "own", "inputs", "columns")

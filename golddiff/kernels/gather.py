@@ -15,7 +15,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from golddiff.kernels.lanes import BLOCK, LANES
-from golddiff.system.numbers import I64
+from golddiff.support import Support
+from golddiff.system.numbers import F32, I64
 
 EMPTY_SLOT = np.float32(-1e37)  # log weight of an empty slot in the last block
 # exp(-40) = 4e-18: images this many nats below the best are lost in float32 rounding.
@@ -86,13 +87,6 @@ def gather(flat, rows, first, columns, out):  # type: ignore[no-untyped-def]
             out[p * BLOCK + j] = flat[block[j], columns[p]]
 
 
-@njit(nogil=True, cache=True)
-def gather_weights(log_weights, first, out):  # type: ignore[no-untyped-def]
-    """out[j] = log_weights[first + j] for j < BLOCK; EMPTY_SLOT past the last row."""
-    for j in range(BLOCK):
-        out[j] = log_weights[first + j] if first + j < len(log_weights) else EMPTY_SLOT
-
-
 def runs(wanted: NDArray[np.integer[Any]], d: int) -> I64:
     """Cover the wanted columns of 0..d-1 by runs of LANES contiguous columns.
 
@@ -119,3 +113,10 @@ def positions_in(columns: I64, values: NDArray[np.integer[Any]]) -> I64:
 def padded(n: int) -> int:
     """``n`` rounded up to whole blocks of images."""
     return -(-n // BLOCK) * BLOCK
+
+
+def padded_weights(images: Support) -> F32:
+    """The log weights of images, and EMPTY_SLOT up to whole blocks of images."""
+    weights = np.full(padded(len(images)), EMPTY_SLOT)
+    weights[: len(images)] = images.log_importance()
+    return weights

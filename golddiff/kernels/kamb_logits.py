@@ -45,7 +45,7 @@ def patch_contributions(
     logits = np.full((positions, k), -np.inf)
     values = np.zeros((k, channels * positions))
     scores = np.full((positions, top), -np.inf)
-    best_rows = np.full((positions, top), -1)
+    best = np.full((positions, top), -1)  # places in ``rows``
     best_positions = np.full((positions, top), -1)
     vertical, horizontal = axes
     with stored.resident(rows) as (loaded, local_rows):
@@ -55,10 +55,9 @@ def patch_contributions(
             vertical.runs, vertical.query, vertical.image, vertical.reach,
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
             *stored.scaling,
-            logits, values, scores, best_rows, best_positions,
+            logits, values, scores, best, best_positions,
         )  # fmt: skip
-    if local_rows is not rows:
-        best_rows = np.where(best_rows >= 0, rows[best_rows], -1)
+    best_rows = np.where(best >= 0, rows[best], -1)
     return logits, values, (scores, best_rows, best_positions)
 
 
@@ -66,7 +65,7 @@ def patch_contributions(
 def _patch_contributions(  # type: ignore[no-untyped-def]
     flat, rows, log_weights, x, gain, channels, height, width,
     v_runs, v_query, v_image, v_reach, h_runs, h_query, h_image, h_reach,
-    scale, offset, logits, values, scores, best_rows, best_positions,
+    scale, offset, logits, values, scores, best, best_positions,
 ):  # fmt: skip
     positions = height * width
     y = np.empty(channels * positions)
@@ -105,8 +104,8 @@ def _patch_contributions(  # type: ignore[no-untyped-def]
                         logit = -gain * column[j]
                         if logit + log_weights[i] > scores[u, -1]:
                             _rank(
-                                scores[u], best_rows[u], best_positions[u],
-                                logit + log_weights[i], rows[i], v,
+                                scores[u], best[u], best_positions[u],
+                                logit + log_weights[i], i, v,
                             )  # fmt: skip
                         if logit < log_max[u] - CUTOFF:
                             continue
@@ -159,14 +158,14 @@ def _line_of_boxes(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _rank(scores, rows, positions, score, row, position):  # type: ignore[no-untyped-def]
+def _rank(scores, images, positions, score, image, position):  # type: ignore[no-untyped-def]
     """Insert into a descending list and drop its last entry."""
     at = len(scores) - 1
     while at > 0 and scores[at - 1] < score:
         scores[at] = scores[at - 1]
-        rows[at] = rows[at - 1]
+        images[at] = images[at - 1]
         positions[at] = positions[at - 1]
         at -= 1
     scores[at] = score
-    rows[at] = row
+    images[at] = image
     positions[at] = position

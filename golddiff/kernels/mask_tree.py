@@ -78,16 +78,11 @@ class Additions:
     inputs: NDArray[np.int32]
 
 
-def mask_tree(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> MaskTree:
-    """The tree of a mask (D, D), indexed [input, output], for images of a shape.
+def additions(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> Additions:
+    """The inputs that tree nodes add, for a mask (D, D) indexed [input, output].
 
     Vectors (D,) are treated as images of one row.
     """
-    return tree_from_additions(additions(mask, shape), shape)
-
-
-def additions(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> Additions:
-    """The inputs that tree nodes add, for a mask (D, D) indexed [input, output]."""
     c, h, w = as_image(shape)
     d = c * h * w
     # sets[level]: (C, rows, columns, D), whether all outputs of the tile use the input.

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.kernels.gather import NEGLIGIBLE, gather, gather_weights, positions_in, runs
+from golddiff.kernels.gather import NEGLIGIBLE, gather, padded_weights, positions_in, runs
 from golddiff.kernels.lanes import (
     BLOCK,
     any_above,
@@ -86,10 +86,9 @@ def _patch_means(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     d = len(column_of)
     stored, terms = np.zeros(len(columns) * BLOCK, flat.dtype), empty_numbers(positions * BLOCK)
-    prior, zero = empty_numbers(BLOCK), spread_block(np.float32(0.0))
+    zero = spread_block(np.float32(0.0))
     for first in range(0, len(rows), BLOCK):
         gather(flat, rows, first, columns, stored)
-        gather_weights(log_weights, first, prior)
         for q in range(len(first_root)):
             for p in range(positions):
                 term = zero
@@ -102,7 +101,7 @@ def _patch_means(  # type: ignore[no-untyped-def]
                 logits = zero
                 for entry in range(stops[k], stops[k + 1]):
                     logits = logits + load_block(terms, pixels[entry] * BLOCK)
-                logits = logits * gain + load_block(prior, 0)
+                logits = logits * gain + load_block(log_weights, first)
                 top = log_max[q, k]
                 if not any_above(logits, top - NEGLIGIBLE):
                     continue
@@ -141,7 +140,7 @@ def patch_means(
     for part in images.split(ROWS_AT_ONCE):
         with stored.resident(part.rows) as (loaded, rows):
             _patch_means(
-                loaded.flat, rows, part.log_importance().astype(np.float32), *x_roots,
+                loaded.flat, rows, padded_weights(part), *x_roots,
                 *stored.scaling, np.float32(-precision(sigma)),
                 patches.pixels, patches.stops, columns, column_of, positions,
                 log_max, total, weighted,

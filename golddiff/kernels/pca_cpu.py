@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.gather import NEGLIGIBLE, gather, gather_weights
+from golddiff.kernels.gather import NEGLIGIBLE, gather, padded_weights
 from golddiff.kernels.lanes import (
     BLOCK,
     any_above,
@@ -38,10 +38,8 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
     stored = np.zeros(d * BLOCK, flat.dtype)
     terms, sums = empty_numbers(d * BLOCK), empty_numbers((level.max() + 2) * BLOCK)
     sums[:] = 0  # level 0 stays zero: the parent of the root nodes
-    prior = empty_numbers(BLOCK)
     for first in range(0, len(rows), BLOCK):
         gather(flat, rows, first, columns, stored)
-        gather_weights(log_weights, first, prior)
         for q in range(len(first_root)):
             for n in range(d):
                 value = load_block(stored, n * BLOCK) * scale
@@ -57,7 +55,7 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
                 if o < 0:
                     store(sums, at + BLOCK, logits)
                     continue
-                logits = logits * gain + load_block(prior, 0)
+                logits = logits * gain + load_block(log_weights, first)
                 # any_above is cheap; largest is slow and rarely needed.
                 top = maxima[o]
                 if not any_above(logits, top - NEGLIGIBLE):
@@ -97,7 +95,7 @@ def add_resident(
     """
     first_root, second_root = roots(x[:, tree.columns], sigma)
     _masked_posterior(
-        stored.flat, images.rows, images.log_importance().astype(np.float32),
+        stored.flat, images.rows, padded_weights(images),
         first_root, second_root, *stored.scaling, np.float32(-precision(sigma)),
         tree.level, tree.start, tree.stop, tree.output, tree.own, tree.inputs,
         tree.columns, sums.log_max, sums.total, sums.weighted,

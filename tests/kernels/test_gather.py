@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.gather import BLOCK, EMPTY_SLOT, gather, gather_weights, positions_in, runs
+from golddiff.kernels.gather import BLOCK, EMPTY_SLOT, gather, padded_weights, positions_in, runs
 from golddiff.kernels.lanes import LANES
+from golddiff.support import Support
 
 
 @given(st.integers(1, 200), st.data())
@@ -33,6 +34,5 @@ def test_a_block_is_the_transpose_of_its_rows_and_missing_rows_are_absent(dtype,
         block_rows = rows[np.minimum(np.arange(first, first + BLOCK), len(rows) - 1)]
         assert np.array_equal(out.reshape(-1, BLOCK), flat[block_rows][:, columns].T)
     weights = generator.normal(size=BLOCK + 7).astype(np.float32)
-    gathered = np.empty(BLOCK, np.float32)
-    gather_weights(weights, BLOCK, gathered)
-    assert np.array_equal(gathered, np.append(weights[BLOCK:], np.full(BLOCK - 7, EMPTY_SLOT)))
+    padded = padded_weights(Support(rows, weights.astype(np.float64)))
+    assert np.array_equal(padded, np.append(weights, np.full(BLOCK - 7, EMPTY_SLOT)))

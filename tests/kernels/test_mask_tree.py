@@ -1,10 +1,17 @@
-"""A mask tree cut into tiles gives the same posterior as the whole tree."""
+"""A mask tree restores its mask; cut into tiles, it gives the same posterior as the whole tree."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.mask_tree import mask_tree, mean_mask, tile_trees
+from golddiff.kernels.mask_tree import (
+    additions,
+    dense_mask,
+    mean_mask,
+    tile_trees,
+    tree_from_additions,
+)
 from golddiff.kernels.pca_cpu import add_resident, masked_posterior
 from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
@@ -12,6 +19,10 @@ from golddiff.support import OfChannel, Support, tile_count, tile_of_each
 
 SIDES = st.sampled_from([2, 4, 8, 16, OfChannel(4), OfChannel(8)])
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 13), st.integers(1, 13))
+
+
+def mask_tree(mask, shape):
+    return tree_from_additions(additions(mask, shape), shape)
 
 
 def random_mask(shape, density, seed):
@@ -52,3 +63,10 @@ def test_tiles_hold_each_output_once_and_mean_masks_are_exact(shape, side, densi
         assert np.array_equal(np.sort(tile.output[tile.output >= 0]), outputs)
         assert np.allclose(mean_mask(tile, d), mask[:, outputs].mean(axis=1))
     assert np.allclose(mean_mask(tree, d), mask.mean(axis=1))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (1, 9, 8), (30,)])
+def test_a_mask_tree_restores_its_mask(shape):
+    d = int(np.prod(shape))
+    mask = np.random.default_rng(0).random((d, d)) < 0.3
+    np.testing.assert_array_equal(dense_mask(mask_tree(mask, shape), d), mask)

@@ -13,7 +13,7 @@ import golddiff
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.pca import PCA
 from golddiff.kernels import torch_kernels
-from golddiff.kernels.mask_tree import dense_mask, mask_tree
+from golddiff.kernels.mask_tree import dense_mask
 from golddiff.kernels.torch_kernels import lowest, mask_dtype, mask_sums
 from golddiff.store.device import DeviceStore
 from golddiff.store.nearest import Pixels, Pooled
@@ -152,13 +152,6 @@ def test_lowest_breaks_ties_by_the_lower_index():
     distances = torch.tensor([[3.0, 1.0, 2.0, 2.0, 2.0, 0.0], [5.0, 5.0, 5.0, 5.0, 5.0, 5.0]])
     assert lowest(distances, 4).tolist() == [[1, 2, 3, 5], [0, 1, 2, 3]]
     assert lowest(distances[:, :2], 3).tolist() == [[0, 1], [0, 1]]
-
-
-@pytest.mark.parametrize("shape", [(3, 4, 5), (1, 9, 8), (30,)])
-def test_a_mask_tree_restores_its_mask(shape):
-    d = int(np.prod(shape))
-    mask = np.random.default_rng(0).random((d, d)) < 0.3
-    np.testing.assert_array_equal(dense_mask(mask_tree(mask, shape), d), mask)
 
 
 def test_masks_beyond_device_memory_are_recomputed(make_store, images, queries):
