@@ -14,7 +14,7 @@ demo: $(VENV)/.installed
 # Two side by side: most tests keep one core busy.
 PROCESSES := tests/cluster tests/docs tests/studio tests/reliability
 ifeq ($(shell uname -sm),Linux x86_64)
-KERNELS := kernels-SSE kernels-AVX kernels-AVX2
+KERNELS := kernels-SSE kernels-AVX2
 endif
 
 test: $(VENV)/.installed
@@ -26,10 +26,9 @@ test-processes:
 test-rest:
 	$(BIN)/python -m pytest tests $(PROCESSES:%=--ignore=%)
 
-# The numerical tests as three other processors round: libraries and compiled loops choose their
-# kernels by processor, and these make them choose those of older ones (x86 alone).
+# The numerical tests as two other processors round, one without fused multiply-add: libraries and
+# compiled loops choose their kernels by processor, and these choose those of older ones (x86 alone).
 SSE := OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 NUMBA_CPU_NAME=generic
-AVX := OPENBLAS_CORETYPE=Sandybridge MKL_CBWR=AVX ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX NUMBA_CPU_NAME=sandybridge
 AVX2 := OPENBLAS_CORETYPE=Haswell MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell
 
 test-kernels: $(KERNELS)

@@ -20,6 +20,7 @@ from diffusers.models.unets.unet_2d import UNet2DOutput
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import build, describe
+from golddiff.estimators.guided import Guided
 from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.oracles.diffusers_unet import SCHEDULE, vp_alphas
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS
@@ -48,7 +49,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
     """A denoiser with the call of diffusers' ``UNet2DModel``, for its pipelines and schedulers.
 
     Args:
-        denoiser: any denoiser of images (C, H, W), pixels or latents.
+        denoiser: any denoiser of images (C, H, W), pixels or latents; a guided one too.
         prediction_type: output of the call: "epsilon", "sample" (x0) or "v_prediction"; None: as in
             ``scheduler_config``, or "epsilon". The scheduler must have the same prediction type;
             see :attr:`scheduler_settings`.
@@ -67,7 +68,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
 
     def __init__(
         self,
-        denoiser: Denoiser,
+        denoiser: Denoiser | Guided,
         prediction_type: str | None = None,
         num_train_timesteps: int = 1000,
         beta_start: float = 1e-4,
@@ -76,7 +77,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         scheduler_config: Mapping[str, Any] | SchedulerMixin | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(denoiser, Denoiser):
+        if not isinstance(denoiser, Denoiser | Guided):
             raise ArgumentError(f"denoiser: got {type(denoiser).__name__}, expected a Denoiser")
         shape = denoiser.store.shape
         if len(shape) != 3:
@@ -194,18 +195,18 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             unused: options of pipelines about weights, which this model does not have.
 
         Raises:
-            ArgumentError: the denoiser has log weights, or is of a class that cannot be described;
-                the folder cannot be written; ``push_to_hub`` is given.
+            ArgumentError: the denoiser has log weights, is guided, or is of a class that cannot be
+                described; the folder cannot be written; ``push_to_hub`` is given.
         """
         if unused.get("push_to_hub"):
             raise ArgumentError(
                 "push_to_hub: got True, expected none: only a configuration is saved, which needs "
                 "the store on this machine"
             )
-        if self.denoiser.priors:
+        if not isinstance(self.denoiser, Denoiser) or self.denoiser.priors:
             raise ArgumentError(
-                "denoiser: has log weights (given), which config.json cannot hold; save it without "
-                "them, and give them again when it is opened"
+                "denoiser: has log weights (given) or is guided, which config.json cannot hold; "
+                "save the denoiser that it was made of, and repeat the call when it is opened"
             )
         folder = Path(save_directory)
         store, parent = self.denoiser.store.path.resolve(), folder.resolve()

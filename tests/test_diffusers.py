@@ -9,6 +9,7 @@ import pytest
 import torch
 from diffusers import (
     AutoencoderKL,
+    AutoencoderTiny,
     DDIMPipeline,
     DDIMScheduler,
     DDPMScheduler,
@@ -207,6 +208,18 @@ def test_class_labels_select_the_class(store):
     images = run_loop(unet, DDIMScheduler(), noise, labels=torch.tensor([0, 1, 2, 3]))
     nearest = torch.cdist(images.flatten(1), store.images().flatten(1)).argmin(1)
     assert store.labels[nearest].tolist() == [0, 1, 2, 3]
+
+
+def test_guidance_towards_a_class_runs_in_a_pipeline(store, tmp_path):
+    guide = golddiff.guided(PCA(store), 2, 1.5)
+    unet = AnalyticUNet(guide)
+    images = run_pipeline(
+        DDIMPipeline(unet=unet, scheduler=DDIMScheduler(**unet.scheduler_settings)),
+        2, seed=3, num_inference_steps=5,
+    )  # fmt: skip
+    assert (images - sample(guide, 2, 5, seed=3).images).abs().max() < 1e-4
+    with pytest.raises(ArgumentError, match="or is guided"):
+        unet.save_pretrained(tmp_path)
 
 
 def test_the_configuration_has_the_fields_of_a_diffusers_unet(denoiser, make_store):
@@ -408,6 +421,10 @@ def test_anything_but_a_vae_is_refused(tmp_path):
         ):
             with pytest.raises(ArgumentError, match=r"vae: got .*, expected a diffusers Auto"):
                 call(other)
+    tiny = AutoencoderTiny(encoder_block_out_channels=(8,), decoder_block_out_channels=(8,),
+                           num_encoder_blocks=(1,), num_decoder_blocks=(1,))  # fmt: skip
+    with pytest.raises(ArgumentError, match="got AutoencoderTiny, expected a diffusers Autoenc"):
+        index_latents(torch.zeros(4, 3, 16, 16), tmp_path / "latents", tiny)
 
 
 def test_index_latents_names_wrong_channels_and_batch_sizes(vae, tmp_path):

@@ -100,11 +100,10 @@ def restore(
         denoiser = for_restoring(denoiser)
     base, schedule = parts_of(denoiser)
     softness = check_not_negative("softness", softness)
-    if not isinstance(y, torch.Tensor) or y.ndim < 2 or not len(y) or not y.is_floating_point():
-        got = tuple(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__
-        raise ArgumentError(f"y: got {got}, expected a float tensor (B, *measured)")
-    noise = None if noise is None else check_not_negative("noise", noise)
     check_measured(y)
+    if y.ndim < 2:
+        raise ArgumentError(f"y: got shape {tuple(y.shape)}, expected (B, *measured)")
+    noise = None if noise is None else check_not_negative("noise", noise)
     n = check_count("n", n)
     store = base.store
     if noise is None:

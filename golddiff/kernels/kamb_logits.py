@@ -94,9 +94,11 @@ def _patch_contributions(  # type: ignore[no-untyped-def]
                     )  # fmt: skip
                 column[:span] = 0.0
                 for r in range(2 * v_reach):
-                    column[:span] += lines[r, :span]
+                    for j in range(span):
+                        column[j] += lines[r, j]
                 for r in range(last - first):
-                    column[:span] += lines[r + 2 * v_reach, :span]
+                    for j in range(span):
+                        column[j] += lines[r + 2 * v_reach, j]
                     row_of_image = v_image[v_at + v_reach + r] * width
                     for j in range(span):
                         u = (first + r) * width + left + j
@@ -119,7 +121,8 @@ def _patch_contributions(  # type: ignore[no-untyped-def]
                         total[u] += weight
                         for c in range(channels):
                             weighted[c * positions + u] += weight * y[c * positions + v]
-                    column[:span] -= lines[r, :span]
+                    for j in range(span):
+                        column[j] -= lines[r, j]
         for u in range(positions):
             if total[u] > 0:
                 logits[u, i] = log_max[u] + np.log(total[u]) + log_weights[i]

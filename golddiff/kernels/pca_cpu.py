@@ -20,7 +20,7 @@ from golddiff.kernels.lanes import (
     store,
     sum_of,
 )
-from golddiff.kernels.mask_tree import MaskTree
+from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.kernels.roots import roots
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
@@ -36,7 +36,7 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     d = len(columns)
     stored = np.zeros(d * BLOCK, flat.dtype)
-    terms, sums = empty_numbers(d * BLOCK), empty_numbers((level.max() + 2) * BLOCK)
+    terms, sums = empty_numbers(d * BLOCK), empty_numbers((LEVELS + 1) * BLOCK)
     sums[:] = 0  # level 0 stays zero: the parent of the root nodes
     for first in range(0, len(rows), BLOCK):
         gather(flat, rows, first, columns, stored)

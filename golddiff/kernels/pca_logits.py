@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from golddiff.kernels.lanes import BLOCK
-from golddiff.kernels.mask_tree import MaskTree
+from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
 from golddiff.system.numbers import F32, F64, I64
@@ -21,7 +21,7 @@ def _masked_logits(  # type: ignore[no-untyped-def]
     flat, rows, x, scale, offset, gain, level, start, stop, output, inputs, columns, out
 ):
     terms = np.zeros((len(columns), BLOCK))
-    sums = np.zeros((level.max() + 2, BLOCK))  # row 0 stays zero: the parent of the root nodes
+    sums = np.zeros((LEVELS + 1, BLOCK))  # row 0 stays zero: the parent of the root nodes
     for first in range(0, len(rows), BLOCK):
         count = min(BLOCK, len(rows) - first)
         for i in range(count):
@@ -32,7 +32,8 @@ def _masked_logits(  # type: ignore[no-untyped-def]
                 terms[c, i] = difference * difference
         for node in range(len(level)):
             parent, node_sums = sums[level[node]], sums[level[node] + 1]
-            node_sums[:] = parent
+            for i in range(BLOCK):
+                node_sums[i] = parent[i]
             for entry in range(start[node], stop[node]):
                 term = terms[inputs[entry]]
                 for i in range(BLOCK):

@@ -193,7 +193,8 @@ def _weighted_sums(octets, numbers, rows, weights, scale, offset, means, out):  
                     else:
                         _add(sums, at, weights, w, values, stop)
     for q in range(len(out)):
-        out[q] = sums[q * padded : q * padded + d]
+        for n in range(d):  # a slice would compile the text of its error message, for 3 s
+            out[q, n] = sums[q * padded + n]
 
 
 def distances_of(stored: Stored, rows: I64, x: F32) -> F64:

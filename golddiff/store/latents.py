@@ -66,8 +66,11 @@ def index_latents(
 @torch.no_grad()
 def encode(vae: AutoencoderKL, images: torch.Tensor) -> torch.Tensor:
     """Scaled latents (b, c, h, w) float32 of images (b, C, H, W) in [-1, 1]."""
-    mean = vae.encode(images.to(vae.device, vae.dtype)).latent_dist.mean
-    latents: torch.Tensor = (mean.float() - _shift(vae)) * vae.config.scaling_factor
+    encoded = vae.encode(images.to(vae.device, vae.dtype))
+    if not hasattr(encoded, "latent_dist"):  # AutoencoderTiny, VQModel
+        raise ArgumentError(f"vae: got {type(vae).__name__}, expected a diffusers AutoencoderKL")
+    mean = encoded.latent_dist.mean.float()
+    latents: torch.Tensor = (mean - _shift(vae)) * vae.config.scaling_factor
     return latents.cpu()
 
 

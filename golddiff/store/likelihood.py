@@ -37,8 +37,9 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
         (B, N) float64 natural logs; at noise 0 they are 0 where A x_i = y up to rounding, or -inf.
 
     Raises:
-        ArgumentError: the operator fails, or its output is not finite or not of y's shape; noise is
-            negative or not finite, or 0 while no image fits; the weights do not fit in memory.
+        ArgumentError: y is no tensor of floats; the operator fails, or its output is not finite or
+            not of y's shape; noise is negative or not finite, or 0 while no image fits; the weights
+            do not fit in memory.
     """
     images: TrainingSet = opened(store)
     noise = check_not_negative("noise", noise)
@@ -67,6 +68,8 @@ def check_measured(y: torch.Tensor) -> torch.Tensor:
     if not isinstance(y, torch.Tensor) or y.ndim < 1 or not len(y):
         raise ArgumentError(expected)
     _check_real("y", y)
+    if not y.is_floating_point():  # bytes would be far from every image
+        raise ArgumentError(f"y: got {y.dtype}, expected floats, in units of A x")
     check_dense("y", y)
     if not torch.isfinite(y).all():
         raise ArgumentError(expected)

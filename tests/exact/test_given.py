@@ -289,6 +289,7 @@ def test_bad_arguments_are_refused(store, queries):
         (lambda: golddiff.log_likelihood(store, abs, [1.0], 1.0), "y: expected a tensor"),
         (lambda: golddiff.log_likelihood(store, abs, x[:0], 1.0), "y: expected a tensor"),
         (lambda: golddiff.log_likelihood(store, abs, 1j * x, 1.0), "y: got torch.complex64"),
+        (lambda: golddiff.log_likelihood(store, abs, x.byte(), 1.0), "y: got torch.uint8"),
         (
             lambda: golddiff.log_likelihood(store, torch.fft.fft, x, 1.0),
             "operator: got torch",
