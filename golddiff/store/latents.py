@@ -68,7 +68,7 @@ def encode(vae: AutoencoderKL, images: torch.Tensor) -> torch.Tensor:
     """Scaled latents (b, c, h, w) float32 of images (b, C, H, W) in [-1, 1]."""
     encoded = vae.encode(images.to(vae.device, vae.dtype))
     if not hasattr(encoded, "latent_dist"):  # AutoencoderTiny, VQModel
-        raise ArgumentError(f"vae: got {type(vae).__name__}, expected a diffusers AutoencoderKL")
+        raise _no_vae(vae)
     mean = encoded.latent_dist.mean.float()
     latents: torch.Tensor = (mean - _shift(vae)) * vae.config.scaling_factor
     return latents.cpu()
@@ -95,9 +95,14 @@ def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> t
 
 
 def _check_vae(vae: object) -> None:
-    kind = type(vae)
-    if not hasattr(kind, "encode") or not hasattr(getattr(vae, "config", None), "scaling_factor"):
-        raise ArgumentError(f"vae: got {kind.__name__}, expected a diffusers AutoencoderKL")
+    if not hasattr(type(vae), "encode") or not hasattr(
+        getattr(vae, "config", None), "scaling_factor"
+    ):
+        raise _no_vae(vae)
+
+
+def _no_vae(vae: object) -> ArgumentError:
+    return ArgumentError(f"vae: got {type(vae).__name__}, expected a diffusers AutoencoderKL")
 
 
 def _shift(vae: AutoencoderKL) -> float:

@@ -132,6 +132,18 @@ def test_invalid_manifests_are_refused(copy, change):
         Index.open(copy)
 
 
+def test_a_file_changed_after_it_was_verified_is_verified_again(make_store, smooth_images):
+    index = Index.build(make_store(smooth_images(60, (1, 12, 12))))
+    index.check_contents()
+    file = index.folder / "numbers.bin"
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(0, 0))
+    with pytest.raises(StoreError, match="does not match its checksum"):
+        index.check_contents()
+
+
 def test_the_sample_for_fitting_blocks_is_limited_in_bytes(make_store, smooth_images, monkeypatch):
     store = make_store(smooth_images(60, (1, 20, 20)))
     fitted, sample_sizes = image_index.fitted, []

@@ -44,7 +44,8 @@ class Index:
 
     store: ImageStore  # the training set
     blocks: Blocks  # the compression of its images
-    _is_verified: bool = field(default=False, init=False, repr=False)
+    # Files whose checksum has been verified: inode, modification time, size, checksum.
+    _verified: set[tuple[int, int, int, str]] = field(default_factory=set, init=False, repr=False)
 
     @cached_property
     def numbers(self) -> NDArray[np.uint8]:
@@ -119,16 +120,18 @@ class Index:
         return cls.open(store)
 
     def check_contents(self) -> None:
-        """Verify the checksums of the files, once; proofs rely on them."""
-        if self._is_verified:
-            return
+        """Verify files that are new or changed since the last check; proofs rely on them."""
         for name, record in _manifest(self.folder)["files"].items():
             path = self.folder / name
+            stat = path.stat()
+            key = (stat.st_ino, stat.st_mtime_ns, stat.st_size, record["sha256"])
+            if key in self._verified:
+                continue
             if file_record(path) != FileRecord(**record):
                 raise StoreError(
                     f"index: {path} does not match its checksum; build the index again"
                 )
-        self._is_verified = True
+            self._verified.add(key)
 
 
 def open_or_build(store: ImageStore, watch: Watch = lambda done, total: None) -> Index:
