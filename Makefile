@@ -6,25 +6,28 @@ BIN := $(VENV)/bin
 # Without bytecode, each of the many processes that the tests start compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-processes test-rest test-kernels lint format docs release-check fuzz numbers kills sessions clean
+.PHONY: demo test test-cluster test-pages test-rest test-kernels lint format docs release-check fuzz numbers kills sessions clean
 
 demo: $(VENV)/.installed
 	$(BIN)/golddiff demo --out demo
 
-# Two side by side: most tests keep one core busy.
-PROCESSES := tests/cluster tests/docs tests/studio tests/reliability
+# Three side by side on two cores: those that start processes often wait for them.
+PAGES := tests/docs tests/studio tests/reliability
 ifeq ($(shell uname -sm),Linux x86_64)
 KERNELS := kernels-SSE kernels-AVX2
 endif
 
 test: $(VENV)/.installed
-	$(MAKE) -O -j2 lint test-processes test-rest $(KERNELS)
+	$(MAKE) -O -j3 test-cluster test-rest test-pages lint $(KERNELS)
 
-test-processes:
-	$(BIN)/python -m pytest $(PROCESSES)
+test-cluster:
+	$(BIN)/python -m pytest tests/cluster
+
+test-pages:
+	$(BIN)/python -m pytest $(PAGES)
 
 test-rest:
-	$(BIN)/python -m pytest tests $(PROCESSES:%=--ignore=%)
+	$(BIN)/python -m pytest tests --ignore=tests/cluster $(PAGES:%=--ignore=%)
 
 # The numerical tests as two other processors round, one without fused multiply-add: libraries and
 # compiled loops choose their kernels by processor, and these choose those of older ones (x86 alone).
