@@ -265,6 +265,9 @@ class Estimator(Denoiser, ABC):
     # Whether one logit per image serves all outputs, so that they share one posterior, as Theorem 1
     # needs. Requires Optimal's extra methods.
     joint = False
+    has_moments = (
+        False  # whether it has compiled ``moments``, as Optimal; else :meth:`terms` serves
+    )
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
@@ -302,7 +305,9 @@ class Estimator(Denoiser, ABC):
 
         Returns self if a subclass overrides :meth:`weigh` but not :meth:`on_device`.
         """
-        if not issubclass(_defining_class(self, "on_device"), _defining_class(self, "weigh")):
+        both = ("weigh", "on_device")
+        own = next(vars(kind) for kind in type(self).__mro__ if any(m in vars(kind) for m in both))
+        if "on_device" not in own:
             return self
         estimator = copy.copy(self)
         estimator.store = device_store(self.store, device)
@@ -325,8 +330,12 @@ class Estimator(Denoiser, ABC):
         Raises:
             ArgumentError: too little memory is free; the estimator does not support tiles.
         """
-        means = self.store.posterior(self, x, sigma, supports).mean()
+        means = self.means(x, sigma, supports, self.store.posterior(self, x, sigma, supports))
         return self.composed(means, sigma).astype(np.float32)
+
+    def means(self, x: F32, sigma: float, supports: Supports, posterior: Posterior) -> F64:
+        """The means (b, V) of a posterior over the supports of queries (b, D)."""
+        return posterior.mean()
 
     def composed(self, means: F64, sigma: float) -> F64:
         """Map means (n, V) of :meth:`weigh` to outputs (n, D); by default with ``seamless``."""
@@ -390,8 +399,3 @@ class Estimator(Denoiser, ABC):
 
 
 EstimatorSupports = tuple[Estimator, Sequence[AnySupport]]
-
-
-def _defining_class(estimator: Estimator, method: str) -> type:
-    """The class in the estimator's MRO that defines a method."""
-    return next(kind for kind in type(estimator).__mro__ if method in vars(kind))

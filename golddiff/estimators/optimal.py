@@ -40,7 +40,7 @@ class Optimal(Estimator):
         ArgumentError: the store cannot be opened, or the limit is not a number above 0.
     """
 
-    joint = True
+    joint = has_moments = True
     part_size = ROWS_PER_TASK
 
     def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
@@ -104,34 +104,32 @@ class Optimal(Estimator):
         total = weights.sum(axis=1, keepdims=True)
         return Posterior(log_max[:, None], total, sums), log_max, weights
 
-    def weighted_squares(self, x: F64, sigma: float, part: Support, known: FirstPass) -> F64:
-        """The sums (b, D) of w_i (x_i - m)^2 over a part's images, w_i their posterior weights."""
-        kept, log_shares = self._log_shares(x, sigma, part, known)
-        with self.images.stored.resident(part.rows[kept]) as (loaded, rows):
-            return sums_of(loaded, rows, np.exp(log_shares), known.mean.numpy())
-
-    def mean_pullback(
-        self, x: F64, sigma: float, part: Support, known: FirstPass, cotangent: F64
+    def moments(
+        self, sigma: float, part: Support, x: F64, known: FirstPass, cotangent: F64 | None
     ) -> F64:
-        """Derivatives of u . mean, u a cotangent: in x, and partial sums for g = 1 / (2 sigma^2).
+        """The variance, or the derivatives of u . mean, u a cotangent, over a part's images.
 
-        With w_i the weights and c_i = w_i u . (x_i - m), the derivative in x is
-        2 g sum_i c_i (x_i - m). The derivative in g is sum_i c_i s_i with s_i = dl_i/dg. Since c_i
-        are float32 differences, their sum is not exactly 0, and a log weight of -1000 would amplify
-        the residual. The sums of c_i and of w_i s_i allow the caller to centre s_i on its mean.
+        With w_i the weights, m the mean, g = 1 / (2 sigma^2) and c_i = w_i u . (x_i - m), the
+        derivative in x is 2 g sum_i c_i (x_i - m). The derivative in g is sum_i c_i s_i with
+        s_i = dl_i/dg. Since c_i are float32 differences, their sum is not exactly 0, and a log
+        weight of -1000 would amplify the residual. The sums of c_i and of w_i s_i allow the caller
+        to centre s_i on its mean.
 
         Returns:
-            (b, D + 3): the derivative in x, then the sums of c_i s_i, c_i and w_i s_i.
+            Without a cotangent, the sums (b, D) of w_i (x_i - m)^2. With one, (b, D + 3): the
+            derivative in x, then the sums of c_i s_i, c_i and w_i s_i.
         """
-        prior, gain = part.log_importance(), precision(sigma)
-        mean = known.mean.numpy()
+        prior, gain, mean = part.log_importance(), precision(sigma), known.mean
         kept, log_shares = self._log_shares(x, sigma, part, known)
+        shares = np.exp(log_shares)
         with self.images.stored.resident(part.rows[kept]) as (loaded, rows):
-            pulls = np.exp(log_shares) * products_of(loaded, rows, cotangent, mean)
+            if cotangent is None:
+                return sums_of(loaded, rows, shares, mean)
+            pulls = shares * products_of(loaded, rows, cotangent, mean)
             sums = sums_of(loaded, rows, pulls)
         in_x = 2 * gain * (sums - pulls.sum(axis=1, keepdims=True) * mean)
         slopes = (log_shares - prior[..., kept]) / gain  # up to a constant common to all images
-        terms = np.stack([pulls * slopes, pulls, np.exp(log_shares) * slopes], axis=1)
+        terms = np.stack([pulls * slopes, pulls, shares * slopes], axis=1)
         return np.concatenate([in_x, terms.sum(axis=2)], axis=1)
 
     def _log_shares(self, x: F64, sigma: float, part: Support, known: FirstPass) -> tuple[I64, F64]:
@@ -139,7 +137,7 @@ class Optimal(Estimator):
         logits = known.logits
         if logits is None:  # not cached by the first pass
             logits = self.logits(x.astype(np.float32), sigma, part)
-        log_shares = logits - known.log_total.numpy()
+        log_shares = logits - known.log_total
         kept = np.flatnonzero((log_shares > NEGLIGIBLE_LOG_WEIGHT).any(axis=0))
         return kept, log_shares[:, kept]
 

@@ -29,12 +29,13 @@ from golddiff.kernels.mask_tree import (
 )
 from golddiff.kernels.pca_cpu import add_resident, masked_posterior
 from golddiff.kernels.pca_logits import masked_logits
+from golddiff.kernels.pca_moments import masked_moments
 from golddiff.kernels.stored import Stored
 from golddiff.kernels.torch_kernels import mask_dtype, mask_sums, masked, with_differences
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
-from golddiff.store.exact import Terms
+from golddiff.store.exact import FirstPass, Terms
 from golddiff.store.images import ImageStore, StoreOrPath
 from golddiff.store.posteriors import as_support
 from golddiff.store.training_set import TrainingSet
@@ -178,6 +179,7 @@ class PCA(Estimator):
             self.n_values = self.seamless.n_values
         self.weighting = weighting
         self.merges = weighting == "ss"
+        self.has_moments = self.merges and share is None
         self.batch_size = check_count("batch_size", batch_size)
         if len(self.store.shape) == 3 and weighting == "ss" and share is None:
             self.tile_sides = tuple(s for s in TILE_SIDES if min(self.store.shape[1:]) > pixels(s))
@@ -201,6 +203,32 @@ class PCA(Estimator):
         for q, query in enumerate(x):
             yield q, -gain[q] * mask_product((values - query).square()), summands
 
+    def moments(
+        self, sigma: float, part: Support, x: F64, known: FirstPass, cotangent: F64 | None
+    ) -> F64:
+        """The variance (b, D), or the derivatives of u . mean, (b, D + 3 D), over a part's images.
+
+        As :meth:`golddiff.estimators.optimal.Optimal.moments`, with three sums for every output.
+        """
+        with self.images.stored.resident(part.rows) as (loaded, rows):
+            images = Support(rows, part.log_weights)
+            tree = self.ready(sigma).tree
+            return masked_moments(loaded, images, x, sigma, tree, known.sums, cotangent)
+
+    def tiled_moments(
+        self, sigma: float, support: TiledSupport, x: F64, known: FirstPass, cotangent: F64 | None
+    ) -> F64:
+        """:meth:`moments` with a separate support for each tile."""
+        trees, sums = self.ready(sigma).tiles(support.side), np.zeros(())
+        for loaded, parts in self._loaded_tiles(support):
+
+            def moments(t: int, loaded: Stored = loaded, parts: list[Support] = parts) -> F64:
+                return masked_moments(loaded, parts[t], x, sigma, trees[t], known.sums, cotangent)
+
+            for tile in map_ordered(moments, range(len(trees))):
+                sums = sums + tile
+        return sums
+
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """:meth:`weigh` in torch."""
         product = self.ready(sigma).mask_product(store)
@@ -209,16 +237,19 @@ class PCA(Estimator):
 
     def denoise_over(self, x: F32, sigma: float, supports: Supports) -> F32:
         """Posterior means (b, D) of queries (b, D); with "wss" averages over batches."""
-        # On a GPU a step would wait for the CPU.
-        if self.weighting == "ss" and self.share is None and isinstance(self.store, TrainingSet):
-            posterior = self.store.posterior(self, x, sigma, supports)
-            return recomputed(self, x, sigma, supports, posterior).astype(np.float32)
         if self.weighting == "ss":
             return super().denoise_over(x, sigma, supports)
         out = np.empty_like(x)
         for support, queries in grouped(per_query(supports, len(x))):
             out[queries] = self._batch_average(x[queries], sigma, as_support(support))
         return out
+
+    def means(self, x: F32, sigma: float, supports: Supports, posterior: Posterior) -> F64:
+        """The means, recomputed in float64 where float32 leaves them uncertain."""
+        # On a GPU a step would wait for the CPU.
+        if self.has_moments and isinstance(self.store, TrainingSet):
+            return recomputed(self, x, sigma, supports, posterior)
+        return posterior.mean()
 
     def _batch_average(self, x: F32, sigma: float, support: Support) -> F32:
         """The plain average (b, D) of the posterior means over consecutive batches of images."""
@@ -241,18 +272,24 @@ class PCA(Estimator):
         """The partial posterior of queries (b, D); each tile's outputs use the tile's images."""
         trees = self.ready(sigma).tiles(support.side)
         sums = Posterior.empty(len(x), x.shape[1], x.shape[1], np.float32)
-        # Tiles choose many images in common, and reading a row from the store's file takes longer
-        # than weighing one tile of it, so each row is read once for all tiles.
+        for loaded, parts in self._loaded_tiles(support):
+
+            def add(t: int, loaded: Stored = loaded, parts: list[Support] = parts) -> None:
+                add_resident(loaded, parts[t], x, sigma, trees[t], sums)
+
+            for_each(add, range(len(trees)))
+        return sums.in_float64()
+
+    def _loaded_tiles(self, support: TiledSupport) -> Iterator[tuple[Stored, list[Support]]]:
+        """Parts of the images in memory, each with every tile's images among them.
+
+        Tiles choose many images in common, and reading a row from the store's file takes longer
+        than weighing one tile of it, so each row is read once for all tiles.
+        """
         size = max(1, int(self.memory_limit * TILE_ROWS_SHARE // self.images.flat.strides[0]))
         for part in Support(support.rows).split(size):
             with self.images.stored.resident(part.rows) as (loaded, local_rows):
-                parts = [_loaded_subset(tile, part.rows, local_rows) for tile in support.tiles]
-
-                def add(t: int, loaded: Stored = loaded, parts: list[Support] = parts) -> None:
-                    add_resident(loaded, parts[t], x, sigma, trees[t], sums)
-
-                for_each(add, range(len(trees)))
-        return sums.in_float64()
+                yield loaded, [_loaded_subset(t, part.rows, local_rows) for t in support.tiles]
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
         """The mean mask of each tile's outputs, (T, D); see the base class."""

@@ -15,9 +15,9 @@ def roots(x: Values, sigma: float) -> tuple[Values, Values]:
     """Arrays a, b such that (y - a)(y - b) replaces (y - x)^2 for the values y of an image.
 
     With a = b = x they are equal. With a = 2x, b = 0 the product lacks x^2, which all images share
-    and which costs digits at high noise.
+    and which costs digits where noise outweighs the values, whose root mean square is about 0.5.
     """
-    return (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
+    return (x + x, np.zeros_like(x)) if sigma > 0.5 else (x, x)
 
 
 def squares(values: Any, query: Any, gain: float) -> Any:
@@ -25,4 +25,4 @@ def squares(values: Any, query: Any, gain: float) -> Any:
 
     ``gain`` is 1 / (2 sigma^2).
     """
-    return values * (values - 2 * query) if gain < 0.5 else (values - query) ** 2
+    return values * (values - 2 * query) if gain < 2 else (values - query) ** 2

@@ -32,6 +32,9 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
 
 FIRST, VARIANCE, PULL = "first", "variance", "pull"
+# Queries whose mean float32 may move by more have their moments computed in float64. The estimate
+# is 10 times the measured error.
+TOL = 1e-3
 CACHE_SHARE = 1 / 16  # share of the memory limit for logits cached between passes
 
 # Differentiable logits of images for queries, in plain torch and float64: (query, logits, values),
@@ -45,38 +48,54 @@ class FirstPass:
     """Results of earlier passes over queries' posteriors, float64.
 
     Attributes:
-        mean: (b, D) posterior means; zeros in the first pass.
-        log_total: (b, L) log of the sum of the weights; -inf in the first pass.
+        mean: (b, V) posterior means; zeros in the first pass.
+        log_max: (b, L) the largest logit; -inf in the first pass.
+        total: (b, L) the sum of exp(logit - log_max).
         logits: (b, m) logits plus log weights of the current images; None if not kept.
     """
 
-    mean: torch.Tensor
-    log_total: torch.Tensor
+    mean: F64
+    log_max: F64
+    total: F64
     logits: F64 | None = None
+
+    @property
+    def sums(self) -> tuple[F64, F64, F64]:
+        """The three arrays of the posterior."""
+        return self.mean, self.log_max, self.total
+
+    @property
+    def log_total(self) -> F64:
+        """(b, L) log of the sum of the weights."""
+        return self.log_max + np.log(self.total)
 
 
 class PosteriorPass:
     """One pass over the images of a support, run by a training set like an estimator.
 
-    A query packs, in float64: x (D), the mean (V), a cotangent (V), the log of the sum of weights
-    (L) and the query's number. The first pass has no mean or weights yet. V is the estimator's
-    ``n_values``.
+    A query packs, in float64: x (D), the mean (V), a cotangent (V), the largest logit (L), the sum
+    of weights relative to it (L) and the query's number. The first pass has no mean or weights yet.
+    V is the estimator's ``n_values``.
 
     Args:
         estimator: weighs the images.
         mode: FIRST computes the posterior's own sums, VARIANCE the variance (V), and PULL the
-            gradient of mean . cotangent as the (D + 3) sums of
+            gradient of mean . cotangent as the (D + 3 L) sums of
             :meth:`golddiff.estimators.optimal.Optimal.mean_pullback`.
         cache: (b, N) logits that the first pass writes and later ones read; None recomputes them.
+        in_float64: use the estimator's ``terms`` even if it has compiled moments.
     """
 
-    def __init__(self, estimator: Any, mode: str, cache: F64 | None = None) -> None:
+    def __init__(
+        self, estimator: Any, mode: str, cache: F64 | None = None, in_float64: bool = False
+    ) -> None:
         self.images, self.store, self.mode = estimator.images, estimator.store, mode
         self.memory_limit = estimator.memory_limit
         self._v = estimator.n_values
         self._decoded = estimator.part_size  # images that a thread decodes at a time
-        self._native = mode != FIRST and estimator.joint  # the estimator sums without decoding
-        self.part_size = self._decoded * (4 if self._native else 1)
+        self._compiled = mode != FIRST and estimator.has_moments and not in_float64
+        # Optimal sums without decoding: larger parts allocate less.
+        self.part_size = self._decoded * (4 if self._compiled and estimator.joint else 1)
         self._estimator, self._cache = estimator, cache
         self._ready: dict[float, Any] = {}
 
@@ -101,7 +120,7 @@ class PosteriorPass:
         return part, 8 * self._v
 
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
-        """The sums over the images of ``part`` for queries (b, D + 2 V + L + 1)."""
+        """The sums over the images of ``part`` for queries (b, D + 2 V + 2 L + 1)."""
         if self.mode == FIRST and self._cache is not None:
             estimator, query = with_images(self.ready(sigma), self.images), x[:, : self.images.d]
             posterior, logits = estimator.weigh_with_logits(query.astype(np.float32), sigma, part)
@@ -110,7 +129,10 @@ class PosteriorPass:
         return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
 
     def tiled_posterior(self, x: F64, sigma: float, support: TiledSupport) -> Posterior:
-        """The sums for queries (b, D + 2 V + L + 1), each tile's outputs over the tile's images."""
+        """The sums for queries (b, D + 2 V + 2 L + 1), each tile's outputs over its images."""
+        if self._compiled:
+            estimator, *packed = self._unpacked(x, sigma, support.rows)
+            return _additive(estimator.tiled_moments(sigma, support, *packed))
         tiles = tile_of_each(self.images.shape, support.side)
 
         def sums_of(part: Support) -> Posterior:
@@ -119,32 +141,38 @@ class PosteriorPass:
 
         return reduce(Posterior.merge, map(sums_of, Support(support.rows).split(self.part_size)))
 
+    def _unpacked(self, x: F64, sigma: float, rows: I64) -> tuple[Any, F64, FirstPass, F64 | None]:
+        """The estimator, the queries, their first pass, and the cotangent if the mode needs it."""
+        d, v, locations = self.images.d, self._v, (x.shape[1] - self.images.d - 2 * self._v) // 2
+        ends = np.cumsum([d, v, v, locations, locations])
+        query, mean, cotangent, log_max, total, _ = np.split(
+            np.asarray(x, np.float64), ends, axis=1
+        )
+        logits = None if self._cache is None else self._cache[_numbers(x), rows]
+        known = FirstPass(mean, log_max, total, logits)
+        estimator = with_images(self.ready(sigma), self.images)
+        return estimator, query, known, cotangent if self.mode == PULL else None
+
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
-        estimator, d, v = with_images(self.ready(sigma), self.images), self.images.d, self._v
-        packed = torch.from_numpy(np.asarray(x, np.float64))
-        ends = [d, d + v, d + 2 * v, x.shape[1] - 1]
-        query, mean, cotangent, log_total, _ = packed.tensor_split(ends, dim=1)
-        logits = None if self._cache is None else self._cache[_numbers(x), part.rows]
-        known = FirstPass(mean, log_total, logits)
-        if self._native and self.mode == VARIANCE:
-            return _additive(estimator.weighted_squares(query.numpy(), sigma, part, known))
-        if self._native:
-            pulled = estimator.mean_pullback(query.numpy(), sigma, part, known, cotangent.numpy())
-            return _additive(pulled)
+        estimator, query, known, cotangent = self._unpacked(x, sigma, part.rows)
+        if self._compiled:
+            return _additive(estimator.moments(sigma, part, query, known, cotangent))
+        inputs = torch.from_numpy(query)
         gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64, device="cpu")
-        if self.mode != PULL:
+        if cotangent is None:
             with torch.no_grad():
-                terms = estimator.terms(query, gain, sigma, part)
+                terms = estimator.terms(inputs, gain, sigma, part)
                 if self.mode == FIRST:
-                    return _posterior(terms, prior, len(x), v)
-                return _additive(_variance(terms, prior, known).numpy())
+                    return _posterior(terms, prior, len(x), self._v)
+                return _additive(_variance(terms, prior, known))
         with torch.enable_grad():
-            inputs = query.clone().requires_grad_(), gain.requires_grad_()
-            terms = estimator.terms(*inputs, sigma, part)
-            score = _surrogate(terms, prior, known, cotangent, inputs[1])
-            slopes = torch.cat(torch.autograd.grad(score, inputs), dim=1)
-            # float64 sums need no correction for rounding: the two correction columns are 0.
-            return _additive(torch.nn.functional.pad(slopes, (0, 2)).numpy())
+            variables = inputs.clone().requires_grad_(), gain.requires_grad_()
+            terms = estimator.terms(*variables, sigma, part)
+            score = _surrogate(terms, prior, known, torch.from_numpy(cotangent), gain)
+            in_x, in_gain = torch.autograd.grad(score, variables)
+        # float64 sums need no correction for rounding: only the first of the 3 L sums is not 0.
+        rest = np.zeros((len(x), 3 * known.total.shape[1] - 1))
+        return _additive(np.concatenate([in_x.numpy(), in_gain.numpy(), rest], axis=1))
 
 
 def _numbers(x: F64) -> I64:
@@ -171,12 +199,13 @@ def _spread_sum(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.einsum("ml,mcl->cl", weights, by_channel).flatten()
 
 
-def _variance(terms: Terms, prior: torch.Tensor, known: FirstPass) -> torch.Tensor:
-    out = torch.zeros_like(known.mean)
+def _variance(terms: Terms, prior: torch.Tensor, known: FirstPass) -> F64:
+    mean, log_total = torch.from_numpy(known.mean), torch.from_numpy(known.log_total)
+    out = torch.zeros_like(mean)
     for q, logits, values in terms:
-        weights = torch.exp(logits + prior - known.log_total[q])
-        out[q] += _spread_sum(weights, (values - known.mean[q]) ** 2)
-    return out
+        weights = torch.exp(logits + prior - log_total[q])
+        out[q] += _spread_sum(weights, (values - mean[q]) ** 2)
+    return out.numpy()
 
 
 def _surrogate(
@@ -184,11 +213,12 @@ def _surrogate(
 ) -> torch.Tensor:
     """A scalar that has the same gradient as mean . cotangent."""
     score = cotangent.new_zeros(())
+    mean, log_total = torch.from_numpy(known.mean), torch.from_numpy(known.log_total)
     # Weighted differences to the mean sum to 0, so a term shared by all logits may be subtracted.
-    shared = known.log_total * (gain / gain.detach())
+    shared = log_total * (gain / gain.detach())
     for q, logits, values in terms:
-        weights = torch.exp(logits.detach() + prior - known.log_total[q])
-        pulls = cotangent[q] * (values - known.mean[q])
+        weights = torch.exp(logits.detach() + prior - log_total[q])
+        pulls = cotangent[q] * (values - mean[q])
         by_location = pulls.reshape(len(values), -1, logits.shape[1]).sum(dim=1)
         score = score + (weights * by_location * (logits - shared[q])).sum()
     return score
@@ -222,6 +252,7 @@ class ImagesPosterior:
             )
         self.estimator, self.x, self.sigma, self.supports = estimator, x, sigma, supports
         self._log_prior = log_prior
+        self._uncertain: list[int] = []  # queries whose weights float32 does not resolve
         size = 8 * len(x) * estimator.store.n
         single = isinstance(estimator.store, ImageStore) and estimator.joint
         cached = single and size <= CACHE_SHARE * estimator.memory_limit
@@ -229,19 +260,40 @@ class ImagesPosterior:
 
     @cached_property
     def _first(self) -> Posterior:
-        if self.estimator.joint and self._cache is None:
-            posterior: Posterior = self.estimator.store.posterior(
-                self.estimator, self.x, self.sigma, self.supports
-            )
+        estimator, b = self.estimator, len(self.x)
+        unknown = np.zeros((b, 2 * estimator.n_values + 2))
+        packed = np.concatenate([self.x, unknown], axis=1)
+        if not estimator.has_moments or self._cache is not None:
+            return self._run(FIRST, packed, range(b), False)
+        posterior: Posterior = estimator.store.posterior(
+            estimator, self.x, self.sigma, self.supports
+        )
+        if estimator.joint:  # its weights are exact
             return posterior
-        b = len(self.x)
-        unknown = [np.zeros((b, 2 * self.estimator.n_values)), np.full((b, 1), -np.inf)]
-        return self._run(FIRST, np.concatenate([self.x, *unknown], axis=1))
+        uncertain = (posterior.rounding() > TOL).any(axis=1)
+        self._uncertain = np.flatnonzero(uncertain).tolist()
+        if not self._uncertain:
+            return posterior
+        certain, exact = self._certain, self._run(FIRST, packed, self._uncertain, True)
+        return Posterior.of_queries([posterior.of(certain), exact], [*certain, *self._uncertain])
 
     def mean(self) -> F64:
         """Posterior means (b, D)."""
-        means: F64 = self.estimator.composed(self._first.mean(), self.sigma)
+        means: F64 = self.estimator.composed(self._means, self.sigma)
         return means
+
+    @cached_property
+    def _means(self) -> F64:
+        means, certain = self._first.mean(), self._certain
+        supports = [per_query(self.supports, len(self.x))[i] for i in certain]
+        means[certain] = self.estimator.means(
+            self.x[certain], self.sigma, supports, self._first.of(certain)
+        )
+        return means
+
+    @property
+    def _certain(self) -> list[int]:
+        return [i for i in range(len(self.x)) if i not in self._uncertain]
 
     def variance(self) -> F64:
         """Variance of each output value, (b, D)."""
@@ -253,20 +305,28 @@ class ImagesPosterior:
         seamless = self.estimator.seamless
         cotangent = cotangent if seamless is None else seamless.transposed(cotangent)
         sums, d = self._second(PULL, cotangent).weighted, self.x.shape[1]
-        in_gain, rounding, mean_slope = sums[:, d:].T
-        in_gain = in_gain - rounding * mean_slope
+        in_gain, rounding, mean_slope = sums[:, d:].reshape(len(sums), 3, -1).swapaxes(0, 1)
+        in_gain = (in_gain - rounding * mean_slope).sum(axis=1)
         return sums[:, :d], in_gain * (-2 * precision(self.sigma) / self.sigma)
 
     def _second(self, mode: str, cotangent: F64) -> Posterior:
         first = self._first
-        log_total = first.log_max + np.log(first.total)
-        packed = np.concatenate([self.x, first.mean(), cotangent, log_total], axis=1)
-        return self._run(mode, packed)
+        packed = np.concatenate(
+            [self.x, self._means, cotangent, first.log_max, first.total], axis=1
+        )
+        groups = [(q, q is self._uncertain) for q in (self._certain, self._uncertain) if q]
+        sums = [self._run(mode, packed, *group) for group in groups]
+        return Posterior.of_queries(sums, [i for queries, _ in groups for i in queries])
 
-    def _run(self, mode: str, queries: F64) -> Posterior:
-        numbered = np.concatenate([queries, np.arange(len(queries))[:, None]], axis=1)
+    def _run(self, mode: str, packed: F64, queries: Sequence[int], in_float64: bool) -> Posterior:
+        """A pass over some of the queries, numbered by their rows in the cache."""
+        rows = np.array(queries)
+        supports = per_query(self.supports, len(self.x))
         sums: Posterior = self.estimator.store.posterior(
-            PosteriorPass(self.estimator, mode, self._cache), numbered, self.sigma, self.supports
+            PosteriorPass(self.estimator, mode, self._cache, in_float64),
+            np.concatenate([packed[rows], rows[:, None]], axis=1),
+            self.sigma,
+            [supports[i] for i in queries],
         )
         return sums
 
