@@ -16,18 +16,19 @@ from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.kernels.contributions import Contribution, Ranking, outputs_at
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
+from golddiff.kernels.kamb_moments import patch_moments
 from golddiff.kernels.lanes import LANES
 from golddiff.kernels.torch_kernels import box_sums, offsets, patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
-from golddiff.store.exact import Terms
+from golddiff.store.exact import FirstPass, Terms
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import as_support
 from golddiff.support import ABSENT, AnySupport, Side, Support
 from golddiff.system.arguments import Levels, sizes_of
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F32, is_whole
+from golddiff.system.numbers import F32, F64, is_whole
 from golddiff.system.parallel import map_ordered
 
 PatchSizes = int | str | Sequence[tuple[float, int]] | None
@@ -62,7 +63,7 @@ class Kamb(Estimator):
     """
 
     part_size = IMAGES_PER_TASK  # small, because comparing all patches is slow
-    needs_images = True
+    needs_images = has_moments = True
 
     def __init__(
         self,
@@ -120,6 +121,19 @@ class Kamb(Estimator):
                 sums = box_sums((query - shifted).square().sum(dim=1), size, boundary)
                 logits = torch.where(compared, -gain[q] * sums, ABSENT)
                 yield q, logits.flatten(1), shifted.flatten(1)
+
+    def moments(
+        self, sigma: float, part: Support, x: F64, known: FirstPass, cotangent: F64 | None
+    ) -> F64:
+        """The variance (b, D), or the derivatives of u . mean, (b, D + 3 L), L = H W; over a part.
+
+        As :meth:`golddiff.estimators.optimal.Optimal.moments`, with three sums for every pixel.
+        """
+        images, (channels, height, width) = self.images, self.images.shape
+        return patch_moments(
+            images.stored, part, x, sigma, self._axes(sigma), (channels, height, width),
+            known.sums, cotangent,
+        )  # fmt: skip
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """:meth:`weigh` in torch."""

@@ -144,7 +144,7 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
     folded_at = log_max.copy()
 
     for block in range(0, len(rows), LANES):
-        _load_images(y, prior, flat, rows, log_weights, scale, offset, block)
+        load_images(y, prior, flat, rows, log_weights, scale, offset, block)
         for q in range(len(log_max)):
             root, other, best = first_root[q], second_root[q], log_max[q]
             sums[:] = np.float32(0.0)
@@ -159,9 +159,9 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
                             lines[r * span * LANES : (r + 1) * span * LANES] = np.float32(0.0)
                             continue
                         if r >= height and query_row == v_query[v_at + r - height]:
-                            _copy_blocks(lines, r * span, (r - height) * span, span)
+                            copy_blocks(lines, r * span, (r - height) * span, span)
                             continue
-                        _differences(
+                        differences(
                             line, root, other, y, channels, positions, query_row * width,
                             image_row * width, width, h_query, h_image, h_at, span + 2 * h_reach,
                         )  # fmt: skip
@@ -177,7 +177,7 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _load_images(  # type: ignore[no-untyped-def]
+def load_images(  # type: ignore[no-untyped-def]
     y, prior, flat, rows, log_weights, scale, offset, block
 ):
     """y[d * LANES + lane] = value d of the lane's image; empty lanes get log weight EMPTY_LANE."""
@@ -192,7 +192,7 @@ def _load_images(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _differences(  # type: ignore[no-untyped-def]
+def differences(  # type: ignore[no-untyped-def]
     line, root, other, y, channels, positions, query_row, image_row, width,
     h_query, h_image, h_at, n,
 ):  # fmt: skip
@@ -204,7 +204,7 @@ def _differences(  # type: ignore[no-untyped-def]
             store(line, j * LANES, spread(np.float32(0.0)))
             continue
         if j >= width and u == h_query[h_at + j - width]:  # wraps around
-            _copy_blocks(line, j, j - width, 1)
+            copy_blocks(line, j, j - width, 1)
             continue
         u += query_row
         v = (h_image[h_at + j] + image_row) * LANES
@@ -219,7 +219,7 @@ def _differences(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _copy_blocks(a, to, start, n):  # type: ignore[no-untyped-def]
+def copy_blocks(a, to, start, n):  # type: ignore[no-untyped-def]
     """Copy n blocks of LANES numbers from block ``start`` to block ``to``."""
     for k in range(0, n * LANES, LANES):
         store(a, to * LANES + k, load(a, start * LANES + k))

@@ -1,4 +1,4 @@
-"""The variance and gradient of PCA in compiled loops equal those of its float64 equations."""
+"""Variances and gradients of PCA and Kamb in compiled loops equal those of float64 equations."""
 
 import numpy as np
 import pytest
@@ -39,6 +39,19 @@ def test_moments_equal_those_in_float64(store, queries, sigma, schedule, monkeyp
     d = golddiff.PCA(store, 0.1)
     d = d if schedule is None else golddiff.GoldDiff(d, schedule)
     x = queries(store, sigma, b=2)
+    for a, b in both(monkeypatch, lambda: moments_of(d, x, sigma)):
+        assert (a - b).abs().max() <= 1e-4 * max(0.1, float(b.abs().max()))
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.8, 20.0])
+@pytest.mark.parametrize("boundary", ["none", "circular", "zeros"])
+@pytest.mark.parametrize("shape", [(1, 9, 7), (2, 6, 8)])
+def test_moments_of_patches_equal_those_in_float64(
+    make_store, smooth_images, queries, shape, boundary, sigma, monkeypatch
+):
+    store = make_store(smooth_images(70, shape, seed=2))  # more than one part
+    weights = np.random.default_rng(0).normal(-10, 1, store.n)
+    d, x = golddiff.Kamb(store, 3, boundary).given(weights), queries(store, sigma, b=2)
     for a, b in both(monkeypatch, lambda: moments_of(d, x, sigma)):
         assert (a - b).abs().max() <= 1e-4 * max(0.1, float(b.abs().max()))
 

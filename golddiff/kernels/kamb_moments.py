@@ -1,0 +1,183 @@
+"""Second moments of Kamb's posterior, whose weights a first pass has normalised.
+
+As in :mod:`golddiff.kernels.pca_moments`, with one weight w for each pixel u of the output, image i
+and compared position. The mask is the patch around u: its squared differences are box sums, and so
+are the sums over outputs, c = w sum_channels cotangent (value - mean) of all patches that contain
+an input.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from golddiff.kernels.boxsum import box_sum
+from golddiff.kernels.kamb_cpu import CUTOFF, Axis, copy_blocks, differences, load_images
+from golddiff.kernels.lanes import LANES, any_above, empty_numbers, exp, load, spread, store, sum_of
+from golddiff.kernels.roots import roots
+from golddiff.kernels.stored import Stored
+from golddiff.noise import precision
+from golddiff.support import Support
+from golddiff.system.numbers import F64
+
+
+@njit(nogil=True, cache=True)
+def _patch_moments(  # type: ignore[no-untyped-def]
+    flat, rows, log_weights, first_root, second_root, gain, channels, height, width,
+    v_runs, v_query, v_image, v_reach, h_runs, h_query, h_image, h_reach,
+    scale, offset, mean, log_max, share, cotangent, out,
+):  # fmt: skip
+    positions = height * width
+    d = channels * positions
+    y = empty_numbers(d * LANES)
+    prior = empty_numbers(LANES)
+    line = empty_numbers((width + 4 * h_reach) * LANES)
+    lines = empty_numbers((height + 4 * v_reach) * (width + 2 * h_reach) * LANES)
+    distances = empty_numbers((height + 2 * v_reach) * (width + 2 * h_reach) * LANES)
+    sums = empty_numbers(out.shape[1] * LANES)
+    for block in range(0, len(rows), LANES):
+        load_images(y, prior, flat, rows, log_weights, scale, offset, block)
+        for q in range(len(log_max)):
+            root, other = first_root[q], second_root[q]
+            sums[:] = np.float32(0.0)
+            for i in range(len(v_runs)):
+                top, bottom, v_at = v_runs[i]
+                for j in range(len(h_runs)):
+                    left, right, h_at = h_runs[j]
+                    span, count = right - left, bottom - top
+                    for r in range(count + 2 * v_reach):
+                        query_row, image_row = v_query[v_at + r], v_image[v_at + r]
+                        if query_row < 0:
+                            lines[r * span * LANES : (r + 1) * span * LANES] = np.float32(0.0)
+                            continue
+                        if r >= height and query_row == v_query[v_at + r - height]:
+                            copy_blocks(lines, r * span, (r - height) * span, span)
+                            continue
+                        differences(
+                            line, root, other, y, channels, positions, query_row * width,
+                            image_row * width, width, h_query, h_image, h_at, span + 2 * h_reach,
+                        )  # fmt: skip
+                        box_sum(lines, r * span, line, span, 2 * h_reach + 1, 1)
+                    box_sum(distances, 0, lines, count * span, 2 * v_reach + 1, span)
+                    # From here, ``lines`` holds sums of c over patches along a row.
+                    wide, heavy = span + 2 * h_reach, False
+                    lines[: (count + 4 * v_reach) * wide * LANES] = np.float32(0.0)
+                    for r in range(count):
+                        line[: (span + 4 * h_reach) * LANES] = np.float32(0.0)
+                        if not _weigh_row(
+                            sums, line, 2 * h_reach, distances, r * span, y, prior, gain, channels,
+                            positions, (top + r) * width + left, span, h_image, h_at + h_reach,
+                            v_image[v_at + v_reach + r] * width,
+                            mean[q], log_max[q], share[q], cotangent, q,
+                        ):  # fmt: skip
+                            continue
+                        heavy = True
+                        box_sum(lines, (r + 2 * v_reach) * wide, line, wide, 2 * h_reach + 1, 1)
+                    if not (heavy and len(cotangent)):
+                        continue
+                    box_sum(
+                        distances, 0, lines, (count + 2 * v_reach) * wide, 2 * v_reach + 1, wide
+                    )
+                    for r in range(count + 2 * v_reach):
+                        if v_query[v_at + r] >= 0:
+                            _add_pulls(
+                                sums, distances, r * wide, y, channels, positions,
+                                v_query[v_at + r] * width, v_image[v_at + r] * width,
+                                h_query, h_image, h_at, wide, mean[q],
+                            )  # fmt: skip
+            for n in range(out.shape[1]):
+                out[q, n] += np.float64(sum_of(load(sums, n * LANES)))
+
+
+@njit(nogil=True, cache=True)
+def _weigh_row(  # type: ignore[no-untyped-def]
+    sums, line, to, distances, at, y, prior, gain, channels, positions, first, span,
+    h_image, h_at, image_row, mean, log_max, share, cotangent, q,
+):  # fmt: skip
+    """Add to the sums of ``span`` outputs and write their c to ``line``; whether any has weight."""
+    d, heavy = channels * positions, False
+    for j in range(span):
+        u = first + j
+        distance = load(distances, (at + j) * LANES)
+        relative = load(prior, 0) - distance * gain - log_max[u]
+        if not any_above(relative, -CUTOFF):
+            continue
+        heavy = True
+        weight = exp(relative) * share[u]
+        v = image_row + h_image[h_at + j]
+        pull = spread(np.float32(0.0))
+        for c in range(channels):
+            deviation = load(y, (c * positions + v) * LANES) - mean[c * positions + u]
+            if len(cotangent):
+                pull = pull + deviation * cotangent[q, c * positions + u]
+            else:
+                _add(sums, c * positions + u, weight * deviation * deviation)
+        if len(cotangent):
+            pull = pull * weight
+            store(line, (to + j) * LANES, pull)
+            _add(sums, d + u, pull * distance)
+            _add(sums, d + positions + u, pull)
+            _add(sums, d + 2 * positions + u, weight * distance)
+    return heavy
+
+
+@njit(nogil=True, cache=True)
+def _add_pulls(  # type: ignore[no-untyped-def]
+    sums, pulls, at, y, channels, positions, query_row, image_row, h_query, h_image, h_at, n, mean
+):
+    """Add one row of inputs, times the sums of c over the patches that contain them."""
+    for j in range(n):
+        u = h_query[h_at + j]
+        if u < 0:
+            continue
+        pull = load(pulls, (at + j) * LANES)
+        u += query_row
+        v = image_row + h_image[h_at + j]
+        for _ in range(channels):
+            # c sums to 0 over images and positions, so the mean may replace the query.
+            _add(sums, u, pull * (load(y, v * LANES) - mean[u]))
+            u += positions
+            v += positions
+
+
+@njit(nogil=True, cache=True)
+def _add(sums, n, lanes):  # type: ignore[no-untyped-def]
+    store(sums, n * LANES, load(sums, n * LANES) + lanes)
+
+
+def patch_moments(
+    stored: Stored,
+    part: Support,
+    x: F64,
+    sigma: float,
+    axes: tuple[Axis, Axis],
+    shape: tuple[int, int, int],
+    first_pass: tuple[F64, F64, F64],
+    cotangent: F64 | None,
+) -> F64:
+    """Sums over images; as :func:`golddiff.kernels.pca_moments.masked_moments`, L = H W locations.
+
+    ``axes`` and ``shape`` are those of :func:`golddiff.kernels.kamb_cpu.patch_posterior`.
+
+    Returns:
+        The variance (b, D), or the derivatives of u . mean, (b, D + 3 L).
+    """
+    channels, height, width = shape
+    gain, (mean, log_max, total) = precision(sigma), first_pass
+    d = channels * height * width
+    pulled = np.empty((0, d)) if cotangent is None else cotangent
+    known = (array.astype(np.float32) for array in (mean, log_max, 1 / total, pulled))
+    out = np.zeros((len(x), d if cotangent is None else d + 3 * height * width))
+    vertical, horizontal = axes
+    with stored.resident(part.rows) as (loaded, rows):
+        _patch_moments(
+            loaded.flat, rows, part.log_importance().astype(np.float32),
+            *roots(x.astype(np.float32), sigma), np.float32(gain), channels, height, width,
+            vertical.runs, vertical.query, vertical.image, vertical.reach,
+            horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
+            *stored.scaling, *known, out,
+        )  # fmt: skip
+    if cotangent is not None:
+        out[:, :d] *= 2 * gain
+        out[:, d:].reshape(len(x), 3, -1)[:, ::2] *= -1  # dl/dg is minus the distance
+    return out
