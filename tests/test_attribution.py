@@ -37,6 +37,8 @@ ESTIMATORS = {
     "kamb none": lambda s: Kamb(s, 5, "none"),
     "scfdm": lambda s: SCFDM(s, 0.3, copies=4),
     "pspc": lambda s: PSPCSquare(s, 3),
+    "pca 2x2": lambda s: PCA(s, 0.05, share="2x2"),
+    "seamless": lambda s: PCA(s, 0.05, share="seamless"),
 }
 METHODS = (
     ESTIMATORS
@@ -219,7 +221,8 @@ def test_parts_whose_weights_underflow_to_0_do_not_change_the_sum(colour, monkey
     assert sources.effective == pytest.approx(1)
 
 
-@pytest.mark.parametrize("name", METHODS)
+# A seamless pixel also depends on the sources of the pixels around it.
+@pytest.mark.parametrize("name", [name for name in METHODS if "seamless" not in name])
 def test_pixel_sources_equal_the_attribution_of_the_whole_image(colour, queries, name):
     denoiser, sigma, (y, x_col) = METHODS[name](colour), 0.7, (3, 5)
     x = queries(colour, sigma, 1)
@@ -254,14 +257,6 @@ def test_top_error_is_the_rmse_of_the_top_sources_alone(colour, queries):
     (full,) = PCA(colour).attribute(x, 0.5, top=500)
     assert full.sources.shape == (192, 120)
     assert (full.from_top() - full.reconstruct()).abs().max() < 1e-6
-
-
-def test_all_sources_give_the_output_of_seamless_masks(colour, queries):
-    x = queries(colour, 0.5, 1)
-    denoiser = PCA(colour, 0.1, share="seamless")
-    (full,) = denoiser.attribute(x, 0.5, top=500)
-    assert np.allclose(full.mass, 1)
-    assert (full.from_top() - denoiser(x, 0.5)[0]).abs().max() < 1e-5
 
 
 def test_top_images_have_the_largest_weights_over_the_whole_image(colour, queries):

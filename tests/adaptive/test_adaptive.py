@@ -340,17 +340,6 @@ def test_optimal_without_an_index_weighs_all_images(digits):
     assert not golden.estimated(x, 3.0)[1].any()
 
 
-def test_errors_of_2d_points_are_within_tol(make_store):
-    generator = torch.Generator().manual_seed(0)
-    points = torch.randn(3000, 2, generator=generator)
-    store = make_store(points)
-    full = Optimal(store)
-    golden = GoldDiff(full, AdaptiveSchedule(0.05))
-    for sigma in (0.05, 0.5, 5.0):
-        x = noised(points[:20], sigma)
-        assert (rmse(golden(x, sigma), full(x, sigma)) <= 0.05).sum() >= 19
-
-
 def test_wss_weighs_all_images(digits):
     store, held_out = digits
     full = PCA(store, 0.05, weighting="wss")

@@ -4,14 +4,12 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.cluster.shard import pack, unpack
 from golddiff.cluster.slices import Borders, expand_all
 from golddiff.kernels.lowest import lowest
-from golddiff.posterior import Posterior
 from golddiff.store.nearest import Nearest, Neighbors, Pixels
 from golddiff.support import RandomSample, RuleSupport, Support
 
@@ -75,31 +73,3 @@ def test_queries_that_share_a_support_share_its_part_in_a_shard(digits):
     ((part,),) = Borders([digits.n], [{12: 9}]).parts([absent_class])
     (expanded,) = expand_all(digits, [part])
     assert len(expanded) == 0  # the class lies in other shards only
-
-
-def test_rows_below_2_to_the_31_are_packed_in_four_bytes():
-    for rows, row_bytes in ((np.arange(10_000), 4), (np.arange(10_000) + 2**31, 8)):
-        packed = pack(Support(rows))
-        assert len(packed) == pytest.approx(row_bytes * len(rows), rel=0.02)
-        unpacked = unpack(packed).rows
-        assert unpacked.dtype == np.int64
-        np.testing.assert_array_equal(unpacked, rows)
-
-
-def posterior_of(values, logits):
-    log_max = logits.max(axis=0, keepdims=True)
-    weights = np.exp(logits - log_max)
-    return Posterior(log_max, weights.sum(0, keepdims=True), (weights * values).sum(0)[None])
-
-
-def test_partial_posteriors_of_some_queries_merge_exactly():
-    values, logits = np.random.default_rng(0).normal(size=(2, 3, 40, 2))
-    whole = [posterior_of(v, w) for v, w in zip(values, logits, strict=True)]
-    total = Posterior.empty(3, 2, 2)
-    for queries, part in (([2, 0], slice(0, 11)), ([0, 1, 2], slice(11, 40)), ([1], slice(0, 11))):
-        parts = [posterior_of(values[q, part], logits[q, part]) for q in queries]
-        total.add_to(queries, Posterior.of_queries(parts, range(len(parts))))
-    for query, expected in enumerate(whole):
-        np.testing.assert_allclose(total.of([query]).mean(), expected.mean(), rtol=1e-12)
-    with pytest.raises(ZeroDivisionError):
-        Posterior.empty(1, 1, 1).mean()

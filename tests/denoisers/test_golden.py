@@ -17,6 +17,7 @@ BASES = {
     "pca": PCA,
     "pca wss": lambda store: PCA(store, weighting="wss", batch_size=16),
     "kamb": lambda store: Kamb(store, patch_sizes=3),
+    "pca 2x2": lambda store: PCA(store, share="2x2"),
     "scfdm": lambda store: SCFDM(store, 0.3),
     "pspc": lambda store: PSPCSquare(store, 3),
 }

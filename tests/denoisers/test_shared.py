@@ -85,32 +85,6 @@ def test_seamless_logits_are_interpolated_between_units_of_4x4(
         assert np.abs(found - logits).max() < 1e-5 * np.abs(logits).max()
 
 
-def test_golden_subsets_of_everything_are_the_full_scan(store, queries):
-    x = queries(store, 0.5)
-    pca = golddiff.PCA(store, 0.05, share="2x2")
-    golden = golddiff.GoldDiff(pca, golddiff.PaperSchedule(k_min=1.0, k_max=1.0))
-    assert torch.equal(golden(x, 0.5), pca(x, 0.5))
-
-
-@pytest.mark.parametrize("share", [*SIDES, "seamless"])
-def test_attributions_reconstruct_the_output(store, queries, share):
-    if share == "seamless" and len(store.shape) == 1:
-        pytest.skip("points have no seams")
-    golden = golddiff.GoldDiff(golddiff.PCA(store, 0.05, share=share))
-    x = queries(store, 0.5)
-    for attribution, image in zip(golden.attribute(x, 0.5), golden(x, 0.5), strict=True):
-        assert (attribution.reconstruct() - image).abs().max() < 1e-4
-        assert np.allclose(attribution.image_weights.sum(), 1)
-
-
-def test_pixel_sources_give_the_output_pixel(make_store, smooth_images, queries):
-    store = make_store(smooth_images(60, (3, 8, 8)))
-    pca = golddiff.PCA(store, 0.05, share="seamless")
-    x = queries(store, 0.5)[:1]
-    sources = golddiff.pixel_sources(pca, x, 0.5, 3, 5)
-    assert np.allclose(sources.value, pca(x, 0.5)[0, :, 3, 5], atol=1e-4)
-
-
 def test_wss_is_the_average_of_batch_means(store, queries):
     x = queries(store, 0.5)
     mean = golddiff.PCA(store, 0.05, "wss", batch_size=30, share="pixel")(x, 0.5)

@@ -120,13 +120,6 @@ def test_a_drawing_is_refused_from_its_header_before_it_is_decoded(monkeypatch):
         drawn("data:image/png;base64," + "A" * 2_000_000)
 
 
-def test_postscript_is_refused_as_a_drawing():
-    script = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(x) run\n"
-    url = "data:image/png;base64," + base64.b64encode(script).decode()
-    with pytest.raises(ArgumentError, match="cannot be read as an image"):
-        drawn(url)
-
-
 def test_an_image_cannot_start_a_run_of_latents(make_store):
     store = make_store(torch.zeros(3, 4, 4, 4))
     with pytest.raises(ArgumentError, match="latents of 4 channels"):
