@@ -63,20 +63,20 @@ def test_95_percent_of_the_errors_are_within_tol(digits, run_states, base):
     store, held_out = digits
     full = BASES[base](store)
     within = not_full = 0
-    for sigma, states in zip(LEVELS, run_states, strict=True):
+    for i, (sigma, states) in enumerate(zip(LEVELS, run_states, strict=True)):
         members = store.images(range(0, 160, 20))
         x = torch.cat([noised(held_out[:8], sigma), noised(members, sigma), states])
         expected = full(x, sigma)
-        for tol in (0.05, 0.02):
-            golden = GoldDiff(full, AdaptiveSchedule(tol, index=base == "optimal"))
-            out, estimates = golden.estimated(x, sigma)
-            true_errors = rmse(out, expected)
-            within += int((true_errors <= tol).sum())
-            assert (true_errors <= tol).sum() >= 21, (tol, sigma, true_errors)
-            not_full += int((estimates > 0).sum())
-    assert within >= 0.95 * 2 * 10 * 24
+        tol = (0.05, 0.02)[i % 2]
+        golden = GoldDiff(full, AdaptiveSchedule(tol, index=base == "optimal"))
+        out, estimates = golden.estimated(x, sigma)
+        true_errors = rmse(out, expected)
+        within += int((true_errors <= tol).sum())
+        assert (true_errors <= tol).sum() >= 21, (tol, sigma, true_errors)
+        not_full += int((estimates > 0).sum())
+    assert within >= 0.95 * 10 * 24
     if base != "kamb":  # its small patches may match any image
-        assert not_full > 50
+        assert not_full > 25
 
 
 def test_an_index_that_describes_noise_poorly_rarely_misses_the_nearest(make_store):

@@ -126,7 +126,8 @@ def split_digits(cluster, digits, split):
 @pytest.fixture(scope="session")
 def patches(tmp_path_factory):
     """300 colour images of 16 x 16, without labels."""
-    return _patches(tmp_path_factory, 300)
+    path = tmp_path_factory.mktemp("patches") / "store"
+    return ImageStore.build("patches", path, limit=300, size=16)
 
 
 @pytest.fixture(scope="package")
@@ -135,26 +136,3 @@ def split_patches(cluster, patches, split, tmp_path_factory):
     with ShardedStore.open(split(patches, 2), memory_limit=50_000, patience=600.0) as store:
         store.artifacts.folder = tmp_path_factory.mktemp("beside")
         yield store
-
-
-@pytest.fixture(scope="session")
-def labelled_patches(tmp_path_factory):
-    """1,500 colour images of 16 x 16; the first half is class 0, the second class 1."""
-    unlabelled = _patches(tmp_path_factory, 1500)
-    return ImageStore.build(
-        np.array(unlabelled.flat).reshape(-1, *unlabelled.shape),
-        tmp_path_factory.mktemp("many") / "store",
-        np.arange(1500) // 750,
-    )
-
-
-@pytest.fixture(scope="package")
-def split_classes(cluster, labelled_patches, split):
-    """The labelled patches in two shards, one class each; not to be modified."""
-    with ShardedStore.open(split(labelled_patches, 2), patience=600.0) as store:
-        yield store
-
-
-def _patches(tmp_path_factory, n):
-    path = tmp_path_factory.mktemp("patches") / "store"
-    return ImageStore.build("patches", path, limit=n, size=16)

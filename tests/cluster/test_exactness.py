@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.cluster import ShardedStore
 from golddiff.posterior import Posterior
 from golddiff.support import Support, TiledSupport, concatenated
 from tests.recorded import Recorded
@@ -13,13 +12,6 @@ from tests.recorded import Recorded
 # Values of at most 1 are averaged in float32 sums of at most 512 images, with a rounding of
 # 2^-24 = 6e-8. In another order, sums differ by about sqrt(512) * 6e-8 = 1.4e-6.
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(scope="module")
-def shards(cluster, digits, split):
-    """The digits in three shards, so that one is neither the first nor the last."""
-    with ShardedStore.open(split(digits, 3), patience=600.0) as store:
-        yield store
 
 
 METHODS = {
@@ -43,20 +35,20 @@ def close(a, b):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_full_scan_equals_the_single_store(shards, digits, method):
+def test_a_full_scan_equals_the_single_store(split_digits, digits, method):
     make = METHODS[method]
     whole = Recorded(make(digits))
     golddiff.sample(whole, 3)
-    assert whole.furthest(make(shards)) <= TOLERANCE
-    assert shards.share == 1
+    assert whole.furthest(make(split_digits)) <= TOLERANCE
+    assert split_digits.share == 1
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("method", ["optimal", "pca", "pca wss", "kamb", "scfdm", "pspc"])
-def test_golden_means_equal_the_single_store(shards, digits, method, schedule):
+def test_golden_means_equal_the_single_store(split_digits, digits, method, schedule):
     whole, split = (
         golddiff.GoldDiff(METHODS[method](store), SCHEDULES[schedule]())
-        for store in (digits, shards)
+        for store in (digits, split_digits)
     )
     run = Recorded(whole)
     golddiff.sample(run, 3)
@@ -64,11 +56,11 @@ def test_golden_means_equal_the_single_store(shards, digits, method, schedule):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_golden_rows_equal_the_single_store(shards, digits, schedule, queries):
+def test_golden_rows_equal_the_single_store(split_digits, digits, schedule, queries):
     # Pooled to 2 x 2, many digits have the same distance: the selection has ties.
     whole, split = (
         golddiff.GoldDiff(golddiff.Optimal(store), SCHEDULES[schedule]())
-        for store in (digits, shards)
+        for store in (digits, split_digits)
     )
     for sigma in (0.1, 2.0, 30.0):
         x = queries(digits, sigma, 3)
@@ -81,11 +73,11 @@ def test_golden_rows_equal_the_single_store(shards, digits, schedule, queries):
 
 
 @pytest.mark.parametrize("method", ["optimal", "pca", "kamb", "pspc"])
-def test_adaptive_supports_equal_the_single_store(shards, digits, queries, method):
+def test_adaptive_supports_equal_the_single_store(split_digits, digits, queries, method):
     """Covers drawn, nearest and all images; also compares rows and estimated errors."""
     whole, split = (
         golddiff.GoldDiff(METHODS[method](store), golddiff.AdaptiveSchedule(0.1))
-        for store in (digits, shards)
+        for store in (digits, split_digits)
     )
     not_full = 0
     for sigma in (30.0, 3.0, 0.3):
@@ -106,26 +98,16 @@ def test_index_and_guarantee_are_refused_over_shards(split_digits):
             golddiff.GoldDiff(golddiff.Optimal(split_digits), schedule)
 
 
-def test_classes_equal_the_single_store(shards, digits):
-    assert shards.class_counts == digits.class_counts
+def test_classes_equal_the_single_store(split_digits, digits):
+    assert split_digits.class_counts == digits.class_counts
     for label in (0, 7):
         for make in (golddiff.PCA, golddiff.Wiener):
             whole = Recorded(make(digits))
             golddiff.sample(whole, 2, 4, labels=label)
-            assert whole.furthest(make(shards)) <= TOLERANCE
-    np.testing.assert_array_equal(shards.rows_of(7), digits.rows_of(7))
+            assert whole.furthest(make(split_digits)) <= TOLERANCE
+    np.testing.assert_array_equal(split_digits.rows_of(7), digits.rows_of(7))
     with pytest.raises(golddiff.ArgumentError, match="a class with no images"):
-        golddiff.Optimal(shards)(torch.zeros(1, 1, 8, 8), 1.0, 11)
-
-
-def test_a_class_that_lies_in_one_shard(split_classes, labelled_patches, queries):
-    x = queries(labelled_patches, 1.0, 1)
-    for make in (
-        golddiff.PCA,
-        lambda s: golddiff.Kamb(s, 3),
-        lambda s: golddiff.GoldDiff(golddiff.Optimal(s)),
-    ):
-        assert close(make(labelled_patches)(x, 1.0, 1), make(split_classes)(x, 1.0, 1))
+        golddiff.Optimal(split_digits)(torch.zeros(1, 1, 8, 8), 1.0, 11)
 
 
 def test_colour_images_without_labels(split_patches, patches, queries):

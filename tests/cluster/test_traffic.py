@@ -28,9 +28,9 @@ def selection_bytes(store, schedule):
     return moved
 
 
-@pytest.fixture(params=["split_patches", "split_classes"])
+@pytest.fixture(params=["split_patches", "split_digits"])
 def store(request):
-    """300 or 1,500 colour images of the same size in two shards."""
+    """300 colour images of 768 values, or 1,797 grey ones of 64, in two shards."""
     return request.getfixturevalue(request.param)
 
 
@@ -42,7 +42,7 @@ def test_bytes_a_step_follow_the_formula(store, method, variant, monkeypatch):
     make, locations = {
         "optimal": (golddiff.Optimal, 1),
         "pca": (golddiff.PCA, store.d),
-        "kamb": (lambda s: golddiff.Kamb(s, 3), store.d // 3),
+        "kamb": (lambda s: golddiff.Kamb(s, 3), store.d // store.shape[0]),
     }[method]
     denoiser, golden = make(store), 0
     if variant is not None:
@@ -58,20 +58,6 @@ def test_bytes_a_step_follow_the_formula(store, method, variant, monkeypatch):
     moved = traffic.sent + traffic.received
     assert moved == pytest.approx(expected + ENVELOPE * traffic.calls, rel=0.1)
     assert traffic.sent_once == 0
-
-
-def test_bytes_of_a_full_scan_do_not_grow_with_the_images(
-    split_patches, split_classes, monkeypatch
-):
-    monkeypatch.setattr("golddiff.estimators.pca_float64.TOL", float("inf"))
-    moved = []
-    for store in (split_patches, split_classes):
-        denoiser = golddiff.PCA(store)
-        golddiff.sample(denoiser, 1, STEPS)
-        store.pool.traffic = Traffic()
-        golddiff.sample(denoiser, B, STEPS)
-        moved.append(store.pool.traffic.sent + store.pool.traffic.received)
-    assert moved[1] == pytest.approx(moved[0], rel=0.01)
 
 
 def test_a_full_scan_takes_one_call_per_shard_and_step(split_patches):

@@ -65,9 +65,13 @@ class Studio:
         """Hosts that the server process looked up or connected to."""
         return set(self.contacts.read_text().split())
 
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(10 * PATIENCE)
+    def check_end(self):
+        """Wait for the process; it ends without errors and leaves no files."""
+        assert self.process.wait(10 * PATIENCE) == 0
+        output = self.output.read_text()
+        assert "ERROR" not in output
+        assert output.splitlines()[-1] == "stopped"
+        assert not list(self.output.parent.glob("golddiff-studio-*"))
 
 
 @pytest.fixture(scope="session")
@@ -94,8 +98,8 @@ def studio(tmp_path_factory, studio_stores):
         "--store", str(studio_stores / "colours"),
     )  # fmt: skip
     yield running
-    running.stop()
-    assert not list(running.output.parent.glob("golddiff-studio-*")), "files were left behind"
+    running.process.terminate()
+    running.check_end()
 
 
 @pytest.fixture(scope="session")

@@ -53,16 +53,12 @@ server._warm_up = lambda library, ended: [torch.rand(10**6).sort() for _ in iter
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_busy_studio_stops_without_errors_when_told_to_or_its_terminal_closes(tmp_path, name):
+def test_a_busy_studio_stops_without_errors_when_its_terminal_closes(tmp_path):
     pytest.importorskip("gradio")
     running = Studio(tmp_path, "--data", "digits", first=_BUSY)
     with urllib.request.urlopen(f"{running.url}gradio_api/heartbeat/page"):  # an open page
-        running.process.send_signal(getattr(signal, name))
-        assert running.process.wait(60) == 0
-    assert "ERROR" not in running.output.read_text()
-    assert running.output.read_text().splitlines()[-1] == "stopped"
-    assert not list(tmp_path.glob("golddiff-studio-*"))
+        running.process.send_signal(signal.SIGHUP)
+        running.check_end()
 
 
 # Interrupts itself while its first run is computing.

@@ -68,7 +68,7 @@ def test_arrays_and_numbers_round_trip(dtype, protocol):
 
 def test_long_flat_data_are_accepted():
     assert read(pickle.dumps([(i, [i]) for i in range(2000)]))
-    assert len(read(pickle.dumps(list(range(200)) * 3000))) == 600_000
+    assert len(read(pickle.dumps(list(range(200)) * 300))) == 60_000
 
 
 LONG = struct.pack("<Q", 2**62)
