@@ -37,6 +37,8 @@ def test_cached_stores_are_listed_deleted_and_rebuilt(folder, tmp_path, capsys):
     assert run(["cache", "--clear", store.path.name]) == 0
     assert not store.path.exists()
     assert golddiff.load(images).n == 5
+    golddiff.load(torch.zeros(500, 1, 8, 8))
+    assert [golddiff.ImageStore.open(entry.path).n for entry in entries()] == [500, 5]
 
 
 def test_no_name_is_no_source(tmp_path, monkeypatch):

@@ -114,7 +114,7 @@ def test_far_queries_give_finite_output_or_a_one_line_error(denoiser, name, sigm
 
 
 @pytest.mark.parametrize("make", [*EVERY.values(), recommended, lambda s: create("pca", s)])
-@pytest.mark.parametrize("store", [None, 3])
+@pytest.mark.parametrize("store", [None, X])
 def test_a_store_of_another_type_is_refused(make, store):
     with pytest.raises(ArgumentError, match=r"store: got \w+, expected an ImageStore or the path"):
         make(store)
@@ -183,6 +183,7 @@ def test_half_precision_queries_give_float32(denoiser):
     ("arguments", "message"),
     [
         ({"mask_threshold": -0.1}, "mask_threshold: got -0.1, expected 0 to 1"),
+        ({"mask_threshold": 1.01}, "mask_threshold: got 1.01, expected 0 to 1"),
         ({"mask_threshold": float("nan")}, "mask_threshold: got nan"),
         ({"weighting": "sws"}, "weighting: got 'sws', expected 'ss' or 'wss'"),
         ({"batch_size": 0}, "batch_size: got 0"),

@@ -119,7 +119,7 @@ def test_sharpness_has_no_meaning_for_points_tiny_images_and_single_colours():
     for shape in ((2, 5), (2, 3, 2, 8), (2, 3, 8, 8)):
         assert _relative_sharpness([torch.ones(shape)] * 3).tolist() == [1, 1, 1]
     sharp = torch.eye(8).expand(2, 1, 8, 8)
-    assert _relative_sharpness([sharp, sharp / 4]).tolist() == [1, 0.25]
+    assert _relative_sharpness([sharp / 4, sharp]).tolist() == [0.25, 1]
 
 
 def test_golden_subsets_are_counts_of_images_or_shares_of_small_classes(make_store):
@@ -168,6 +168,13 @@ def test_create_builds_recommended_and_golddiff_pca(store):
     released = golddiff.PaperSchedule(variant="released")
     direct = golddiff.GoldDiff(golddiff.PCA(store, 0.01), released)
     assert torch.equal(golden(x, 2.0), direct(x, 2.0))
+
+
+def test_the_default_mask_threshold_is_that_of_the_released_code(store, make_store):
+    like_cifar10 = make_store(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))
+    for images, threshold in ((store, 0.02), (like_cifar10, 0.03)):
+        assert golddiff.create("pca", images).mask_threshold == threshold
+        assert golddiff.create("golddiff-pca", images).base.mask_threshold == threshold
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, "high", True, float("nan")])

@@ -207,6 +207,12 @@ def test_a_scheduler_of_the_same_prediction_and_a_function_of_ones_own_are_accep
     assert golddiff.Oracle(nn.Identity(), name, V_SCHEDULER).sigma_max > 100
 
 
+def test_levels_of_a_network_trained_on_scaled_images_are_divided_by_the_scale():
+    plain, scaled = (golddiff.Oracle(nn.Identity(), scale=scale) for scale in (1, 4))
+    assert scaled.sigma_min == pytest.approx(plain.sigma_min / 4)
+    assert scaled.sigma_max == pytest.approx(plain.sigma_max / 4)
+
+
 def test_numpy_scalars_are_accepted():
     x = torch.ones(1, 1, 4, 4)
     plain, numpy_scalars = (
