@@ -26,7 +26,15 @@ def test_novelty_of_an_array_of_pictures_is_reported(capsys):
     assert figures["novelty"][:5] == [0] * 5
     page = Path("novelty.html").read_text()
     assert page.count("a copy</b>") == 5
+    assert 'class="verdict fail"' in page
     assert "$" not in page
+
+
+def test_larger_pictures_are_scaled_to_the_training_images(capsys):
+    pixels = ((store_of(capsys, "digits").images(range(5)) + 1) * 127.5).round().to(torch.uint8)
+    np.save("large.npy", pixels.repeat_interleave(2, 2).repeat_interleave(2, 3).numpy())
+    assert run(["novelty", "large.npy", "digits", "--json", "novelty.json"]) == 0
+    assert read_json("novelty.json")["nearest"] == [0, 1, 2, 3, 4]
 
 
 def test_novelty_takes_arrays_of_as_many_channels_as_the_training_images(make_store, capsys):

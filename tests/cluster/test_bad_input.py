@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -83,6 +84,14 @@ def test_a_missing_damaged_or_newer_shards_json_is_refused(tmp_path):
     file.write_text(json.dumps(body))
     with pytest.raises(StoreError, match="altered or damaged"):
         ShardedStore.open(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"path": None}, {"n": 0}, {"n": "3"}, {"identity": 3}])
+def test_a_list_with_one_impossible_shard_is_refused(tmp_path, change):
+    first, second = ShardRecord("a", 3, "x"), ShardRecord("b", 3, "y")
+    Listing([first, replace(second, **change)]).write(tmp_path)
+    with pytest.raises(StoreError, match=r"is damaged \(a "):
+        Listing.of(tmp_path)
 
 
 def test_a_shard_that_links_out_of_the_folder_is_refused(shards, tmp_path):

@@ -272,8 +272,3 @@ def test_bad_input_to_plot_is_refused(fails, all_pages):
     assert "out: got 2 JSON files, expected one" in fails(
         "plot", "a.json", "b.json", "--out", "c.png"
     )
-
-
-def test_other_estimators_are_not_one_of_the_papers_experiments():
-    assert "field" in EXPERIMENTS
-    assert "field" not in of_the_paper()

@@ -218,7 +218,7 @@ class NaNs:
 
 def test_training_in_bfloat16_lowers_the_loss(digits, tmp_path):
     losses = []
-    settings = small(25, learning_rate=3e-3, warm_up=5, precision="bfloat16")
+    settings = small(15, learning_rate=3e-3, warm_up=5, precision="bfloat16")
     train(digits, tmp_path, settings, on_step=lambda run, loss: losses.append(loss))
     assert sum(losses[-5:]) < sum(losses[:5])
 

@@ -42,6 +42,7 @@ def test_restore_writes_its_files_and_refuses_bad_options(folder, capsys, monkey
     for options, message in (
         ([], "got nothing to restore"),
         (["--hole", "4,4,60,6"], "--hole: got 4,4,60,6, which is not inside"),
+        (["--hole", "4,4,6,60"], "--hole: got 4,4,6,60, which is not inside"),
         (["--hole", "4,4,6"], "--hole: got 4,4,6"),
         (["--upscale", "3"], "--upscale: got 3"),
         (["--hole", "0,0,16,16"], "which is all of the picture"),

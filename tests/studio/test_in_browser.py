@@ -16,7 +16,6 @@ pytest.importorskip("gradio")
 from PIL import Image
 
 import golddiff
-from golddiff.cli import run
 from golddiff.studio.inputs import SIDE
 from golddiff.studio.library import AT_FIRST
 from golddiff.system.memory import process_memory
@@ -54,12 +53,6 @@ def upload(window, path):
 def open_start(window):
     window.click("#start button")
     wait(lambda: window.js("return document.querySelector('#from') !== null"), 5, "the panel")
-
-
-def test_the_page_answers(studio):
-    print(f"cold start to an answer: {studio.seconds:.1f} s")
-    with urllib.request.urlopen(studio.url) as answer:
-        assert answer.status == 200
 
 
 def test_generate_click_a_pixel_and_scrub(browser, studio):
@@ -301,11 +294,6 @@ def test_a_stopped_run_shows_its_plots(browser):
     wait(lambda: "stopped after" in browser.text("#status"), 10, "the run to stop")
     wait(lambda: browser.picture("#plots img"), 10, "the plots")
     assert not browser.messages()
-
-
-def test_a_port_in_use_is_reported(studio, capsys):
-    assert run(["studio", "--no-browser", "--port", str(studio.port)]) == 2
-    assert f"port: {studio.port} on 127.0.0.1 cannot be used" in capsys.readouterr().err
 
 
 def test_other_files_are_neither_served_nor_accepted_as_uploads(studio, tmp_path):
