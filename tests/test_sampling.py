@@ -165,7 +165,10 @@ def test_a_denoiser_without_a_store_is_refused():
         ({"sigmas": ["a"]}, "expected numbers"),
         ({"x_init": torch.zeros(3, 1, 8, 8)}, r"x_init: got \(3, 1, 8, 8\)"),
         ({"x_init": np.zeros((4, 1, 8, 8))}, "x_init: got ndarray"),
-        ({"x_init": torch.full((4, 1, 8, 8), torch.nan)}, "not finite"),
+        (
+            {"x_init": torch.tensor([0, 0, 0, torch.nan]).reshape(4, 1, 1, 1).expand(-1, -1, 8, 8)},
+            "not finite",
+        ),
         (
             {"x_init": torch.zeros(4, 1, 8, 8).cfloat()},
             "x_init: got torch.complex64",

@@ -154,6 +154,7 @@ def test_bad_images_and_bad_arguments_are_refused(cluster, sources, tmp_path):
     with pytest.raises(ArgumentError, match="holds no shards"):
         build_shards(path, tmp_path / "images", 3)
     assert build_shards(path, tmp_path / "two", np.int64(2)).shards == 2
+    assert build_shards(path, tmp_path / "default").shards == 1
     for shards in (0, 61, 2.0, True):
         with pytest.raises(ArgumentError, match=r"shards: got .* from 1 to the 60 images"):
             build_shards(path, tmp_path / "other", shards)

@@ -137,9 +137,6 @@ def test_bad_arguments_give_one_line(arguments, message, store, fails):
     [
         ("release", ["--levels", "26"], "levels: got 26, but the authors' release"),
         ("studio", ["--levels", "0.5"], "levels: got 0.5, but Lukoianov et al."),
-        ("release", ["--variant", "text"], "variant: got 'text'"),
-        ("kamb-ganguli", [], "patch-size: got None"),
-        ("kamb-ganguli", ["--method", "kamb", "--patch-size", "9"], "patch-size: got 9"),
     ],
 )
 @pytest.mark.usefixtures("no_work")

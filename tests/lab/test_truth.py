@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import golddiff
-from golddiff_lab.truth import full_scans, reference_of, rmse, text_of
+from golddiff_lab.truth import full_scans, reference_of, text_of
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,6 @@ def test_the_reference_of_scfdm_is_its_own_full_scan(store, queries):
     reference = reference_of(golddiff.GoldDiff(smoothed), None)
     assert text_of(reference) == "SCFDM(store, smoothing=0.5, copies=3)"
     assert torch.equal(full_scans(reference, [(1.0, x)])[0], smoothed(x, 1.0))
-
-
-def test_rmse_is_over_all_values():
-    assert rmse(torch.zeros(2, 8), torch.full((2, 8), 0.5)) == 0.5
 
 
 def test_full_scans_are_the_estimators_own_calls(store, queries):
