@@ -86,11 +86,11 @@ def test_a_missing_damaged_or_newer_shards_json_is_refused(tmp_path):
         ShardedStore.open(tmp_path)
 
 
-@pytest.mark.parametrize("change", [{"path": None}, {"n": 0}, {"n": "3"}, {"identity": 3}])
+@pytest.mark.parametrize("change", [{"n": 0}, {"n": "3"}, {"identity": 3}])
 def test_a_list_with_one_impossible_shard_is_refused(tmp_path, change):
     first, second = ShardRecord("a", 3, "x"), ShardRecord("b", 3, "y")
     Listing([first, replace(second, **change)]).write(tmp_path)
-    with pytest.raises(StoreError, match=r"is damaged \(a "):
+    with pytest.raises(StoreError, match="a shard without its number of images"):
         Listing.of(tmp_path)
 
 
