@@ -4,6 +4,7 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,3 +74,12 @@ def test_queries_that_share_a_support_share_its_part_in_a_shard(digits):
     ((part,),) = Borders([digits.n], [{12: 9}]).parts([absent_class])
     (expanded,) = expand_all(digits, [part])
     assert len(expanded) == 0  # the class lies in other shards only
+
+
+def test_rows_below_2_to_the_31_are_packed_in_four_bytes():
+    for rows, row_bytes in ((np.arange(10_000), 4), (np.arange(10_000) + 2**31, 8)):
+        packed = pack(Support(rows))
+        assert len(packed) == pytest.approx(row_bytes * len(rows), rel=0.02)
+        unpacked = unpack(packed).rows
+        assert unpacked.dtype == np.int64
+        np.testing.assert_array_equal(unpacked, rows)
