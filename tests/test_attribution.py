@@ -221,22 +221,23 @@ def test_parts_whose_weights_underflow_to_0_do_not_change_the_sum(colour, monkey
     assert sources.effective == pytest.approx(1)
 
 
-# A seamless pixel also depends on the sources of the pixels around it.
-@pytest.mark.parametrize("name", [name for name in METHODS if "seamless" not in name])
+@pytest.mark.parametrize("name", METHODS)
 def test_pixel_sources_equal_the_attribution_of_the_whole_image(colour, queries, name):
     denoiser, sigma, (y, x_col) = METHODS[name](colour), 0.7, (3, 5)
     x = queries(colour, sigma, 1)
     (whole,) = denoiser.attribute(x, sigma, 1, top=4)
     pixel = pixel_sources(denoiser, x[0], sigma, y, x_col, top=4, labels=1)
     position = y * 8 + x_col
-    assert pixel.value == pytest.approx(whole.reconstruct()[:, y, x_col].numpy(), abs=1e-9)
     assert pixel.weights.sum() == pytest.approx(1)
     assert pixel.images.tolist() == whole.images.tolist()
     heaviest = pixel.images[pixel.weights.argmax()]
     assert pixel.weights.max() == pytest.approx(whole.main_weights[y, x_col])
     assert heaviest == whole.patchwork()[y, x_col]
     channel = pixel_sources(denoiser, x, sigma, y, x_col, channel=2, top=4, labels=1)
-    assert channel.value == pytest.approx(whole.reconstruct()[2:, y, x_col].numpy(), abs=1e-9)
+    if "seamless" not in name:  # such a value also depends on the sources of its neighbours
+        value = whole.reconstruct()[:, y, x_col].numpy()
+        assert pixel.value == pytest.approx(value, abs=1e-9)
+        assert channel.value == pytest.approx(value[2:], abs=1e-9)
     location = {"image": 0, "pixel": position, "value": 128 + position}[whole.locations]
     assert channel.source_weights == pytest.approx(whole.weights[location], abs=1e-9)
     assert channel.sources.tolist() == whole.sources[location].tolist()
