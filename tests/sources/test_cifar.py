@@ -88,6 +88,12 @@ def test_folders_named_like_the_files_of_cifar_are_folders_of_images(tmp_path):
     assert open_source(tmp_path).info.class_names == ("meta", "train")
 
 
+@pytest.mark.parametrize("name", ["meta", "train"])
+def test_one_file_named_like_those_of_cifar_makes_no_cifar(tmp_path, name):
+    write_folder(tmp_path, {name: b"about", "a.png": png(0)})
+    assert open_source(tmp_path).total == 1
+
+
 def test_cifar100_has_fine_and_coarse_labels(tmp_path):
     table = {b"data": PIXELS[:3], b"fine_labels": [3, 99, 0], b"coarse_labels": [1, 19, 0]}
     meta = {b"fine_label_names": [b"apple"] * 100, b"coarse_label_names": [b"fruit"] * 20}

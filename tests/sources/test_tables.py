@@ -153,6 +153,13 @@ def test_labels_that_are_no_classes_are_refused_if_named_and_else_reported(
     assert open_source(path, labels=[0, 0, 0]).info.labelled
 
 
+def test_files_whose_labels_differ_in_type_are_refused(tmp_path):
+    for name, labels in (("0", [0, 1]), ("1", ["cat", "dog"])):
+        write_parquet(tmp_path / f"{name}.parquet", PNGS[:2], labels)
+    with pytest.raises(SourceError, match="the files' columns 'label' differ in type"):
+        open_source(tmp_path)
+
+
 def test_categories_of_pandas_and_booleans_are_labels(tmp_path):
     categories = pa.array(["dog", "cat", "dog"]).dictionary_encode()
     source = open_source(write_parquet(tmp_path / "a.parquet", PNGS[:3], categories))
