@@ -35,10 +35,33 @@ METHODS = {
 }
 
 
+def test_ddim_sigmas_are_the_ten_noise_levels_of_the_paper():
+    sigmas = ddim_sigmas(10)
+    betas = torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64)
+    alphas = torch.cumprod(1 - betas, 0)[torch.arange(900, -1, -100)]
+    assert sigmas == pytest.approx(((1 - alphas) / alphas).sqrt().tolist(), rel=1e-4)
+
+
 def test_edm_levels_run_from_80_to_0_002():
     sigmas = edm_sigmas(10)
     assert (sigmas[0], sigmas[-1]) == (pytest.approx(80), pytest.approx(0.002))
     assert sigma_of_alpha(alpha_of_sigma(3.7)) == pytest.approx(3.7)
+
+
+@pytest.mark.kernels
+def test_ddim_follows_its_equation_in_sigma_coordinates(store):
+    """x' = x0 + sigma' (x - x0) / sigma; the first x is sqrt(1 + sigma^2) times unit noise."""
+    denoiser = Recorded(Optimal(store))
+    run = sample(denoiser, 3, seed=5)
+    expected_x = run.x_init.double() * (1 + run.sigmas[0] ** 2) ** 0.5
+    for i, (x, sigma, _, x0) in enumerate(denoiser.calls):
+        assert sigma == run.sigmas[i]
+        assert (run.trajectory[i] - x0).abs().max() < 1e-6
+        # About ten float32 operations on numbers as large as x, each rounded by 2^-24 = 6e-8.
+        assert (x - expected_x).abs().max() < 1e-6 * x.abs().max()
+        if i + 1 < len(run.sigmas):
+            expected_x = x0.double() + run.sigmas[i + 1] * (x.double() - x0) / sigma
+    assert torch.equal(run.images, run.trajectory[-1])
 
 
 def test_heun_follows_the_exact_flow_of_a_gaussian(make_store):
@@ -71,6 +94,12 @@ def test_integers_may_be_numpy_scalars(store, dtype, tmp_path):
     for invalid in (np.bool_(True), dtype(0), np.float64(2)):
         with pytest.raises(golddiff.ArgumentError, match=r"n: got .* expected an integer of 1"):
             sample(Optimal(store), invalid)
+
+
+def test_heun_calls_the_denoiser_19_times_in_10_steps(store):
+    denoiser = Recorded(Optimal(store))
+    sample(denoiser, 1, sampler="heun")
+    assert len(denoiser.calls) == 19
 
 
 @pytest.mark.kernels
@@ -165,10 +194,7 @@ def test_a_denoiser_without_a_store_is_refused():
         ({"sigmas": ["a"]}, "expected numbers"),
         ({"x_init": torch.zeros(3, 1, 8, 8)}, r"x_init: got \(3, 1, 8, 8\)"),
         ({"x_init": np.zeros((4, 1, 8, 8))}, "x_init: got ndarray"),
-        (
-            {"x_init": torch.tensor([0, 0, 0, torch.nan]).reshape(4, 1, 1, 1).expand(-1, -1, 8, 8)},
-            "not finite",
-        ),
+        ({"x_init": torch.full((4, 1, 8, 8), torch.nan)}, "not finite"),
         (
             {"x_init": torch.zeros(4, 1, 8, 8).cfloat()},
             "x_init: got torch.complex64",

@@ -15,6 +15,7 @@ from golddiff.estimators import masks
 from golddiff.estimators.masks import locality_mask
 from golddiff.kernels.mask_tree import (
     LEVELS,
+    Additions,
     additions,
     is_valid,
     tree_from_additions,
@@ -173,6 +174,15 @@ class TestInvalidFilesAreIgnored:
         path = path_of(store, SIGMA, THRESHOLD)
         path.mkdir(parents=True)
         assert equal_trees(masks.tree_of(store, SIGMA, THRESHOLD), computed_tree(store))
+
+
+@pytest.mark.parametrize(
+    ("counts", "inputs"),
+    [([1, 0], [0]), ([1, 0, 0, 0], [1]), ([-1, 0, 0, 2], [0]), ([2, 0, 0, 0], [0, 0]), ([], [])],
+)
+def test_inconsistent_additions_are_not_valid(counts, inputs):
+    added = Additions(np.array(counts, np.int64), np.array(inputs, np.int32))
+    assert not is_valid(added, (1, 1, 1))
 
 
 class TestSizeLimit:

@@ -275,3 +275,9 @@ class TestBuilding:
         monkeypatch.setattr("pathlib.Path.touch", refuse)
         assert store.factor().eigenvectors.shape == (3, 3)
         assert not (store.path / "factor.safetensors").exists()
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_build_in_an_unwritable_folder_is_refused(self, tmp_path, pixels):
+        tmp_path.chmod(0o500)
+        with pytest.raises(StoreError, match="cannot write"):
+            ImageStore.build(pixels, tmp_path / "s")

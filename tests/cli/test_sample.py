@@ -155,6 +155,12 @@ def test_explain_writes_a_page_without_links_or_scripts(capsys):
     assert "within" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["GoldDiff-PCA", "golddiff_pca", " golddiff-pca"])
+def test_method_names_ignore_case_spaces_and_underscores(name, capsys):
+    assert run(["sample", "--method", name, "--n", "1", "--steps", "1"]) == 0
+    assert "by golddiff-pca" in capsys.readouterr().out
+
+
 def test_out_is_a_folder_of_images_and_a_grid_or_an_npz_file():
     options = ["--method", "optimal", "--n", "3", "--steps", "2", "--seed", "4"]
     assert run(["sample", *options, "--out", "pictures"]) == 0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from golddiff.cluster.shard import pack, unpack
 from golddiff.cluster.slices import Borders, expand_all
 from golddiff.kernels.lowest import lowest
+from golddiff.posterior import Posterior
 from golddiff.store.nearest import Nearest, Neighbors, Pixels
 from golddiff.support import RandomSample, RuleSupport, Support
 
@@ -83,3 +84,22 @@ def test_rows_below_2_to_the_31_are_packed_in_four_bytes():
         unpacked = unpack(packed).rows
         assert unpacked.dtype == np.int64
         np.testing.assert_array_equal(unpacked, rows)
+
+
+def posterior_of(values, logits):
+    log_max = logits.max(axis=0, keepdims=True)
+    weights = np.exp(logits - log_max)
+    return Posterior(log_max, weights.sum(0, keepdims=True), (weights * values).sum(0)[None])
+
+
+def test_partial_posteriors_of_some_queries_merge_exactly():
+    values, logits = np.random.default_rng(0).normal(size=(2, 3, 40, 2))
+    whole = [posterior_of(v, w) for v, w in zip(values, logits, strict=True)]
+    total = Posterior.empty(3, 2, 2)
+    for queries, part in (([2, 0], slice(0, 11)), ([0, 1, 2], slice(11, 40)), ([1], slice(0, 11))):
+        parts = [posterior_of(values[q, part], logits[q, part]) for q in queries]
+        total.add_to(queries, Posterior.of_queries(parts, range(len(parts))))
+    for query, expected in enumerate(whole):
+        np.testing.assert_allclose(total.of([query]).mean(), expected.mean(), rtol=1e-12)
+    with pytest.raises(ZeroDivisionError):
+        Posterior.empty(1, 1, 1).mean()

@@ -61,6 +61,17 @@ def test_kernel_equals_the_float64_equations(random_stores, shape, patch, bounda
         assert np.abs(denoiser(x, sigma)[0].numpy() - expected).max() < 1e-4
 
 
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_kernel_equals_the_float64_equations_on_smooth_images(make_store, smooth_images, boundary):
+    store = make_store(smooth_images(9, (1, 8, 8)))
+    images = float64_images(store).reshape(-1, *store.shape)
+    for sigma in SIGMAS:
+        x = noisy(store, sigma)
+        expected = kamb(x[0].double().numpy(), sigma, images, 3, boundary)
+        actual = Kamb(store, 3, boundary)(x, sigma)[0].numpy()
+        assert np.abs(actual - expected).max() < 1e-4
+
+
 @given(
     down=st.integers(0, 7), right=st.integers(0, 8), sigma=st.floats(0.05, 20), seed=st.integers(0)
 )
@@ -132,6 +143,10 @@ def test_patch_sizes_interpolate_in_log_sigma_and_are_constant_outside(make_stor
     denoiser = Kamb(make_store(pixels(2, (1, 40, 40))), [(10.0, 21), (0.1, 3)])
     sizes = [denoiser.patch_size(s) for s in (0.001, 0.1, 1.0, 10.0, 1000.0)]
     assert sizes == [3, 3, 13, 21, 21]  # halfway in log sigma: 12, a tie, upwards
+
+
+def test_nearest_odd_rounds_ties_up():
+    assert [nearest_odd(v) for v in (0.2, 1.9, 2.0, 3.9, 4.0, 5.0)] == [1, 1, 3, 3, 5, 5]
 
 
 def test_a_preset_is_the_authors_list(make_store):

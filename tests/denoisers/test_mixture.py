@@ -81,6 +81,20 @@ def test_one_component_is_wiener(store, queries, sigma):
     assert (one(x, sigma) - Wiener(store)(x, sigma)).abs().max() < 1e-4
 
 
+def test_low_noise_returns_the_input_and_high_noise_the_mean(store, queries):
+    mixture = GaussianMixture(store)
+    x = queries(store, 1e-3)
+    assert (mixture(x, 1e-3) - x).abs().max() < 0.01
+    far = mixture(queries(store, 1e4), 1e4)
+    assert (far - store.images().mean(0)).abs().max() < 0.01
+
+
+def test_the_same_seed_gives_the_same_mixture(store, queries):
+    x = queries(store, 0.5)
+    first, second = (GaussianMixture(store, seed=3)(x, 0.5) for _ in range(2))
+    assert torch.equal(first, second)
+
+
 def test_the_mixture_of_a_class_has_its_mean(make_store, queries):
     rng = np.random.default_rng(0)
     labels = torch.arange(400) % 2
@@ -91,6 +105,14 @@ def test_the_mixture_of_a_class_has_its_mean(make_store, queries):
     for label in (0, 1):
         expected = store.images(torch.nonzero(labels == label).flatten()).mean(0)
         assert (mixture(far, 1e3, labels=label) - expected).abs().max() < 0.01
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, 1, 1), (3, 4, 4)])
+def test_a_single_image_is_the_output(make_store, shape):
+    only = 2 * torch.rand((1, *shape), generator=torch.Generator().manual_seed(0)) - 1
+    only[0, ..., :1] = -0.5  # a value below 0 fixes the range [-1, 1]
+    mixture = GaussianMixture(make_store(only))
+    assert torch.allclose(mixture(torch.randn(3, *shape), 0.5), only.expand(3, *shape))
 
 
 def test_on_two_moons_it_beats_wiener(make_store):

@@ -88,6 +88,14 @@ def test_the_fitted_patches_are_those_of_a_region_shifted_by_up_to_a_pixel_each_
     assert along == pytest.approx(1 + 2 / 3, rel=0.1)
 
 
+def test_low_noise_returns_the_input_and_high_noise_one_image(store, queries):
+    mixture = PatchMixture(store)
+    x = queries(store, 1e-3)
+    assert (mixture(x, 1e-3) - x).abs().max() < 0.01
+    far = mixture(queries(store, 1e4), 1e4)
+    assert (far.std(dim=0)).max() < 0.01
+
+
 def test_labels_do_not_change_the_output(store, queries):
     mixture, x = PatchMixture(store), queries(store, 0.5, b=3)
     assert (mixture(x, 0.5, labels=[0, 1, 2]) - mixture(x, 0.5)).abs().max() < 1e-6

@@ -25,6 +25,13 @@ def test_the_interval_is_the_percentiles_of_resampled_means():
     assert interval.count == 5
 
 
+def test_the_interval_of_many_values_is_as_wide_as_the_normal_one():
+    values = np.random.default_rng(0).normal(2.0, 3.0, 2000)
+    interval = bootstrap(values)
+    width = 2 * 1.96 * values.std() / math.sqrt(2000)
+    assert interval.high - interval.low == pytest.approx(width, rel=0.1)
+
+
 @given(st.lists(finite_floats, min_size=1, max_size=30))
 def test_the_interval_lies_within_the_values_and_is_reproducible(values):
     interval = bootstrap(values)

@@ -5,6 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from hypothesis import given as examples
+from hypothesis import strategies as st
 from torch.autograd import forward_ad
 
 import golddiff
@@ -138,6 +140,17 @@ def test_the_jacobian_of_optimal_is_its_covariance(store, queries, sigma):
     along = np.einsum("bnd,bd->bn", images - mean[:, None], flat(u))
     slope = (weights * along * squares).sum() / sigma**3
     assert abs(float(level.grad) - slope) < 1e-4 * max(1, abs(slope))
+
+
+def test_jacrev_gives_the_posterior_covariance_over_the_variance(store, queries):
+    d, sigma = golddiff.Optimal(store), 3.0
+    x = queries(store, sigma, 1)
+    flat = torch.func.jacrev(lambda query: d(query, sigma))(x).reshape(store.d, store.d)
+    values = float64_images(store)
+    logits = -((values - x.double().numpy().ravel()) ** 2).sum(axis=1) / (2 * sigma**2)
+    weights = np.exp(logits - logits.max())
+    covariance = np.cov(values.T, aweights=weights, ddof=0)
+    np.testing.assert_allclose(flat.numpy(), covariance / sigma**2, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -352,6 +365,19 @@ def test_a_draw_depends_only_on_its_seed_index_query_and_position(store, queries
     alike = d.posterior(x, 3.0, [1, 1, 2, 2])
     for i in (1, 3):
         assert torch.allclose(mixed.draw(3)[:, i], alike.draw(3)[:, i], atol=1e-5)
+
+
+@examples(st.floats(0.05, 50), st.integers(0, 2**32))
+def test_variance_is_the_diagonal_of_the_jacobian(store, sigma, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x = store.images([3]) + sigma * torch.randn(1, *store.shape, generator=generator)
+    d, place = golddiff.Optimal(store), seed % store.d
+    x.requires_grad_()
+    d(x, sigma).reshape(-1)[place].backward()
+    variance = d.posterior(x.detach(), sigma).variance.reshape(-1)[place]
+    assert float(x.grad.reshape(-1)[place]) * sigma**2 == pytest.approx(
+        float(variance), abs=1e-5, rel=1e-4
+    )
 
 
 def test_golden_posteriors_equal_the_mean_and_have_gradients(make_store, smooth_images, queries):

@@ -3,6 +3,10 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -63,6 +67,25 @@ def test_an_interrupted_build_leaves_nothing_behind(make_store, smooth_images, m
     assert sorted(path.name for path in store.path.iterdir()) == before
     with pytest.raises(StoreError, match="has none yet"):
         Index.open(store)
+
+
+def test_a_killed_build_leaves_no_index_and_the_next_one_succeeds(make_store, smooth_images):
+    store = make_store(smooth_images(2000, (1, 12, 12)))
+    code = f"""
+        import os, signal
+        from golddiff import ImageStore
+        from golddiff.supports.index import Index, image_index
+        image_index.PIECE = 4 * 144 * 100
+        def stop(done, total):
+            if done >= 700: os.kill(os.getpid(), signal.SIGKILL)
+        Index.build(ImageStore.open({str(store.path)!r}), watch=stop)
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    with pytest.raises(StoreError, match="has none yet"):
+        Index.open(store)
+    Index.build(store).check_contents()
+    assert not list(store.path.glob(".index*"))
 
 
 @pytest.fixture
@@ -143,6 +166,14 @@ def test_a_second_build_at_the_same_time_is_refused(make_store, smooth_images):
             Index.build(store)
 
     Index.build(store, watch=second)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_an_error(make_store, smooth_images):
+    store = make_store(smooth_images(100, (1, 8, 8)))
+    store.path.chmod(0o555)
+    with pytest.raises(StoreError, match="index: cannot write"):
+        Index.build(store)
 
 
 def test_a_file_of_wrong_size_is_refused_even_if_the_manifest_agrees(copy):

@@ -30,6 +30,19 @@ def test_distances_agree_with_float64(width, count, images, size, data):
     assert np.allclose(found, expected, rtol=1e-6, atol=1e-9 * expected.max())
 
 
+@given(st.integers(1, 3000), st.floats(1e-6, 1e6))
+def test_a_query_is_rounded_by_half_a_unit_at_most(width, size):
+    z = (size * np.random.default_rng(width).standard_normal((2, width))).astype(np.float32)
+    queries = QuantizedQueries.of(z)
+    assert (np.abs(queries.values - z) <= queries.units[:, None] * (0.5 + 1e-6)).all()
+    largest = np.abs(z).max(axis=1).astype(np.float64)
+    assert (queries.units * min(2**15 - 1, 2**24 / width - 2) <= largest * (1 + 1e-9)).all()
+
+
+def test_a_query_of_zeros_is_exact():
+    assert (QuantizedQueries.of(np.zeros((1, 5), np.float32)).values == 0).all()
+
+
 @pytest.mark.parametrize("width", [600, 70_000, 200_000])
 @pytest.mark.parametrize("byte", [0, 255])
 def test_no_sum_overflows(width, byte):

@@ -4,12 +4,20 @@ from numba import njit
 
 from golddiff.kernels.boxsum import box_sum
 from golddiff.kernels.lanes import (
+    BLOCK,
     LANES,
     LINE,
+    any_above,
     empty_numbers,
     exp,
+    larger,
+    largest,
     load,
+    load_block,
+    spread,
+    spread_block,
     store,
+    sum_of,
 )
 
 
@@ -17,6 +25,22 @@ from golddiff.kernels.lanes import (
 def exp_of_all(a):
     for i in range(0, len(a), LANES):
         store(a, i, exp(load(a, i)))
+
+
+@njit
+def arithmetic(a, b):
+    x, y = load(a, 0), load(a, LANES)
+    store(b, 0, x + y)
+    store(b, LANES, x - y)
+    store(b, 2 * LANES, x * y)
+    store(b, 3 * LANES, spread(a[0]))
+    store(b, 4 * LANES, larger(x, y))
+
+
+@njit
+def comparisons(a, number):
+    lanes = load(a, 0)
+    return largest(lanes), any_above(lanes, number)
 
 
 @pytest.mark.kernels
@@ -34,6 +58,40 @@ def test_exp_of_zero_is_one_and_of_very_negative_numbers_below_2e_38():
     assert (t[:2] == 1).all()
     assert (t[2:7] < 2e-38).all()
     assert (t >= 0).all()
+
+
+def test_arithmetic_is_elementwise():
+    a = np.random.default_rng(0).normal(size=2 * LANES).astype(np.float32)
+    b = np.zeros(5 * LANES, np.float32)
+    arithmetic(a, b)
+    x, y = a[:LANES], a[LANES:]
+    expected = [x + y, x - y, x * y, np.full(LANES, a[0]), np.maximum(x, y)]
+    assert np.array_equal(b, np.concatenate(expected))
+
+
+@njit
+def of_block(a, b):
+    x = load_block(a, 0)
+    y = x * a[1] + a[2] - spread_block(a[3])
+    store(b, 0, larger(exp(y), a[4]))
+    return largest(y), sum_of(y), any_above(y, a[5])
+
+
+def test_a_block_is_64_lanes_that_also_combine_with_numbers():
+    a, b = np.random.default_rng(0).normal(size=(2, BLOCK)).astype(np.float32)
+    y = a * a[1] + a[2] - a[3]
+    results = of_block(a, b)
+    assert np.allclose(b, np.maximum(np.exp(y), a[4]), rtol=1e-6)
+    assert results == (pytest.approx(y.max()), pytest.approx(y.sum(), rel=1e-5), y.max() > a[5])
+
+
+@pytest.mark.parametrize("lane", range(LANES))
+def test_largest_and_any_above_find_any_lane(lane):
+    a = np.full(LANES, -3, np.float32)
+    a[lane] = -1
+    assert comparisons(a, np.float32(-2)) == (-1, True)
+    assert comparisons(a, np.float32(-1)) == (-1, False)
+    assert comparisons(a, np.float32(-0.5)) == (-1, False)
 
 
 @pytest.mark.parametrize("window", range(1, 60))

@@ -1,3 +1,6 @@
+import contextlib
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -188,3 +191,25 @@ def test_an_image_of_too_many_pixels_is_refused(monkeypatch):
     for function in (decode, read_header):
         with pytest.raises(UnreadableImageError, match="8 x 8"):
             function(png())
+
+
+def test_a_decompression_bomb_is_refused():
+    bomb = bytearray(png(channels=1))
+    bomb[16:24] = (50_000).to_bytes(4, "big") * 2
+    # With a valid header checksum, only the size can stop it.
+    bomb[29:33] = zlib.crc32(bytes(bomb[12:29])).to_bytes(4, "big")
+    with pytest.raises(UnreadableImageError, match="pixels"):
+        decode(bytes(bomb))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_random_damage_raises_only_unreadable_image_error():
+    noise = np.random.default_rng(0)
+    for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"):
+        image = encoded(pixels(0, 24, 24), kind)
+        for _ in range(60):
+            data = bytearray(image)
+            for index in noise.integers(0, len(data), 6):
+                data[index] = noise.integers(256)
+            with contextlib.suppress(UnreadableImageError):
+                assert decode(bytes(data), channels=3).dtype == np.uint8
