@@ -1,4 +1,4 @@
-"""Constants and rules of :mod:`.adaptive`, from ``docs/results/adaptive-rules.md``."""
+"""Constants and rules of :mod:`.adaptive`, from ``docs/results/adaptive.md``."""
 
 from __future__ import annotations
 
