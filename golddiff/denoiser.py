@@ -305,8 +305,7 @@ class Estimator(Denoiser, ABC):
 
         Returns self if a subclass overrides :meth:`weigh` but not :meth:`on_device`.
         """
-        both = ("weigh", "on_device")
-        own = next(vars(kind) for kind in type(self).__mro__ if any(m in vars(kind) for m in both))
+        own = next(vars(k) for k in type(self).__mro__ if {"weigh", "on_device"} & vars(k).keys())
         if "on_device" not in own:
             return self
         estimator = copy.copy(self)
