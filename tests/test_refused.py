@@ -50,6 +50,7 @@ def test_the_error_for_an_unknown_method_lists_all_methods(fails):
         (["--method", "kamb", "--patch-size", "+-5"], "expected one of the presets"),
         (["--data", "moons", "--labels", ""], "--labels: got '', which is empty"),
         (["--data", "patches", "--limit", "20", "--labels", "1"], "the store has no labels"),
+        (["--data", "patches", "--limit", "20", "--labels", "sky"], "the store has no labels"),
         (["--out", ""], "--out: got '', which is empty"),
         (["--out="], "--out: got '', which is empty"),
         (["--n", "0"], "n: got 0, expected an integer of 1 or more"),

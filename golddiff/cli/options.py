@@ -65,7 +65,7 @@ MethodName = Annotated[
 ]
 Steps = Annotated[int, typer.Option(help="Number of denoising steps, 1 to 1000.")]
 Seed = Annotated[int, typer.Option(help="Seed of the starting noise and of random subsets.")]
-SamplerName = Annotated[str, advanced("Sampler: ddim or heun.")]
+SamplerName = Annotated[str, advanced("Sampler: ddim (the paper's) or heun (EDM's).")]
 Labels = Annotated[
     str | None,
     typer.Option(help="Classes to use, by number or name: one (3), or several in turn (0,1)."),
@@ -74,7 +74,8 @@ BatchSize = Annotated[int, advanced("Number of images per batch.", "--batch-size
 Threads = Annotated[
     int | None,
     advanced(
-        "Number of threads; default: all cores.", show_default=False, callback=_threads,
+        "Number of threads; default: $OMP_NUM_THREADS, or all cores.",
+        show_default=False, callback=_threads,
     ),
 ]  # fmt: skip
 Cluster = Annotated[
@@ -88,7 +89,7 @@ Cluster = Annotated[
 
 Size = Annotated[
     int | None,
-    typer.Option(help="Scale each image's shorter side to this size; crop the central square."),
+    typer.Option(help="Scale each image's shorter side to this many pixels; crop the square."),
 ]
 ValueRange = Annotated[
     tuple[float, ...] | None,
@@ -231,6 +232,8 @@ def _class_index(word: str, store: ImageStore) -> int:
         return names.index(word)
     if re.fullmatch("-?[0-9]+", word):
         return int(word)
+    if not store.classes:
+        raise ArgumentError(f"labels: got {word!r}, but the store has no labels")
     more = ", ..." if len(names) > 8 else ""
     known = f" or a name ({', '.join(names[:8])}{more})" if names else ""
     raise ArgumentError(

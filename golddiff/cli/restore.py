@@ -57,7 +57,10 @@ class _RestoreOptions:
         min=0.0,
     )
     softness: float | None = option(
-        "Allowed misfit of training images; larger mixes more. Default 0.07.", None, min=0.0
+        "Allowed misfit of training images, for pixels from -1 to 1; larger mixes more of them. "
+        "Default 0.07.",
+        None,
+        min=0.0,
     )
     method: str = option("Method: " + ", ".join(RESTORABLE) + ".", DEFAULT_METHOD, metavar="NAME")
     steps: Steps = 10

@@ -41,13 +41,15 @@ class MethodSettings:
     mask_threshold: float | None = _setting(
         "PCA: mask threshold, 0 to 1; default 0.02, or 0.03 for 32 x 32 RGB."
     )
-    weighting: str | None = _setting("PCA: ss (exact; default) or wss.")
-    patch_size: int | str | tuple[tuple[float, int], ...] | None = _setting(
-        "Kamb: an odd number, the name of a calibration, or the JSON of golddiff oracle "
-        "patch-sizes; default: from the data. PSPC-Square: a number; default: the authors' sizes "
-        "for CIFAR-10."
+    weighting: str | None = _setting(
+        "PCA: ss (the exact softmax; default) or wss (the mean over batches of 256 images)."
     )
-    boundary: str | None = _setting("Kamb: zeros (default), circular or none.")
+    patch_size: int | str | tuple[tuple[float, int], ...] | None = _setting(
+        "Kamb: side of a patch in pixels (odd), the name of a calibration, or the JSON of golddiff "
+        "oracle patch-sizes; default: from the data. PSPC-Square: side in pixels; default: the "
+        "authors' sizes for CIFAR-10."
+    )
+    boundary: str | None = _setting("Kamb: rule at borders: zeros (default), circular or none.")
     variant: str | None = _setting("GoldDiff's schedule: released (default) or text (the paper).")
     k_min: int | float | None = _setting(
         "GoldDiff: subset size at low noise, a count (100) or fraction (0.05, 1/20); default 1/20."
@@ -55,7 +57,9 @@ class MethodSettings:
     k_max: int | float | None = _setting("GoldDiff: subset size at high noise; default 1/10.")
     m_min: int | float | None = _setting("--variant text: candidates at high noise; default 1/10.")
     m_max: int | float | None = _setting("--variant text: candidates at low noise; default 1/4.")
-    tol: float | None = _setting("Adaptive methods: allowed RMSE to the full scan; default 0.02.")
+    tol: float | None = _setting(
+        "Adaptive methods: allowed RMSE to the full scan, for pixels from -1 to 1; default 0.02."
+    )
     smoothing: float | None = _setting(
         "SCFDM: standard deviation of the smoothing noise, for pixels from -1 to 1; default 0.1."
     )
