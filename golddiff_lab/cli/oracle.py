@@ -70,7 +70,7 @@ def train(options: TrainOptions) -> None:
     use_threads(threads)
     settings.check()
     line = shlex.join(["golddiff", *sys.argv[1:]])
-    store = cached_store(options.data, SourceOptions(), say=say, progress=True)
+    store = cached_store(options.data, SourceOptions(skip_bad=True), say=say, progress=True)
     with _stop_event() as stopped:
         run = _train(store, out, settings, stopped, line)
         loss = ""
@@ -253,7 +253,7 @@ def patch_sizes(options: PatchSizesOptions) -> None:
         options.boundary, options.samples, options.images, options.seed,
     )  # fmt: skip
     network = load_oracle(options.network)
-    store = cached_store(options.store, SourceOptions(), say=say, progress=True)
+    store = cached_store(options.store, SourceOptions(skip_bad=True), say=say, progress=True)
     with progress_bar() as bar:
         task = bar.add_task("measuring patch sizes")
         result = calibrated(

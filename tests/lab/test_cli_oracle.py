@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import golddiff
 from golddiff.cli import run
@@ -48,6 +49,15 @@ def test_train_export_and_info_work_together(tmp_path, capsys, monkeypatch):
     assert golddiff.load_oracle("small.safetensors").num_classes == 10
     assert run((*train, "--steps", "27")) == 0
     assert "run: 27 steps in" in capsys.readouterr().out
+
+
+def test_training_leaves_out_pictures_that_cannot_be_read(tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    for i in range(2):
+        Image.new("L", (8, 8), 100 * i).save(tmp_path / "photos" / f"{i}.png")
+    (tmp_path / "photos" / "bad.png").write_text("not a picture")
+    assert run(("oracle", "train", "--data", "photos", "--out", "run", *SMALL, "--steps", "1")) == 0
+    assert "bad.png" in capsys.readouterr().out
 
 
 def test_sigterm_saves_the_run_and_says_only_so(tmp_path):
