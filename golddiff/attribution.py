@@ -71,8 +71,12 @@ class Attribution:
     seamless: Any = field(default=None, repr=False)
 
     def top_images(self, count: int = 16) -> tuple[I64, F64]:
-        """Rows and mean weights of the heaviest images of the whole output, heaviest first."""
-        order = np.lexsort((self.images, -self.image_weights))[:count]
+        """Rows and mean weights of the heaviest images of the whole output, heaviest first.
+
+        Raises:
+            ArgumentError: count is not 1 or more.
+        """
+        order = np.lexsort((self.images, -self.image_weights))[: check_count("count", count)]
         return self.images[order], self.image_weights[order]
 
     def patchwork(self) -> I64:
@@ -197,6 +201,8 @@ def pixel_sources(
         ArgumentError: the pixel is outside the image; the data are points; x has more than one
             image; as in ``attribute``.
     """
+    if not hasattr(denoiser, "estimator_supports"):
+        raise ArgumentError(f"denoiser: {type(denoiser).__name__} weighs no training images")
     store = denoiser.store
     if len(store.shape) != 3:
         raise ArgumentError(f"store: got data of shape {store.shape}, which has no pixels")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from golddiff.oracles.diffusers_unet import SCHEDULE, vp_alphas
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
-from golddiff.system.arguments import as_dense_tensor, check_batch
+from golddiff.system.arguments import as_dense_tensor, check_batch, path_of
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError, one_line
 from golddiff.system.files import atomic_write
 from golddiff.system.numbers import F64
@@ -208,7 +207,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                 "denoiser: has log weights (given) or is guided, which config.json cannot hold; "
                 "save the denoiser that it was made of, and repeat the call when it is opened"
             )
-        folder = Path(save_directory)
+        folder = path_of("save_directory", save_directory)
         store, parent = self.denoiser.store.path.resolve(), folder.resolve()
         inside = store.is_relative_to(parent)
         saved = {
@@ -242,10 +241,11 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                 images have another shape.
             StoreError: the store is not at the configured path, or cannot be opened.
         """
-        folder = Path(pretrained_model_name_or_path) / (given.get("subfolder") or "")
+        name = "pretrained_model_name_or_path"
+        folder = path_of(name, pretrained_model_name_or_path) / (given.get("subfolder") or "")
         path = folder / cls.config_name
         if not path.is_file():
-            raise ArgumentError(f"pretrained_model_name_or_path: {path} does not exist")
+            raise ArgumentError(f"{name}: {path} does not exist")
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))
             log_spaced = saved["log_spaced"]
@@ -253,8 +253,8 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                 raise TypeError(f"log_spaced is {log_spaced!r}")
             if not isinstance(store, ImageStore):
                 try:
-                    store_path = folder / saved["store"] if store is None else Path(store)
-                    store = ImageStore.open(store_path)
+                    moved = None if store is None else path_of("store", store)
+                    store = ImageStore.open(moved or folder / saved["store"])
                 except StoreError as error:
                     raise StoreError(
                         f"{path}: {error}; give store= to say where it lies"
@@ -277,7 +277,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         except Exception as error:
             # A damaged configuration can raise nearly any exception.
             raise ArgumentError(
-                f"pretrained_model_name_or_path: {path} is not the configuration of an "
+                f"{name}: {path} is not the configuration of an "
                 f"AnalyticUNet ({type(error).__name__}: {one_line(error, 200)})"
             ) from error
         dtype = given.get("torch_dtype")

@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 
 from golddiff.noise import EDM_SIGMA_MIN, Labels, Sigma, ddim_sigmas, edm_sigmas
-from golddiff.system.arguments import check_batch
+from golddiff.system.arguments import check_batch, check_positive
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import check_count, check_seed
+from golddiff.system.numbers import check_count, check_seed, check_shape
 
 MAX_STEPS = 1000
 
@@ -184,8 +184,13 @@ def steps(
 
 
 def initial_noise(n: int, shape: Sequence[int], seed: int) -> torch.Tensor:
-    """Unit normal noise (n, *shape), which depends on the seed alone."""
-    return normal((n, *shape), torch.Generator("cpu").manual_seed(seed))
+    """Unit normal noise (n, *shape), which depends on the seed alone.
+
+    Raises:
+        ArgumentError: n or a side of the shape is below 1, or the seed is not 0 to 2**64 - 1.
+    """
+    sizes = check_count("n", n), *check_shape("shape", shape)
+    return normal(sizes, torch.Generator("cpu").manual_seed(check_seed(seed)))
 
 
 def normal(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
@@ -213,10 +218,12 @@ def noise_levels(steps: int, sampler: str, start: float | None = None) -> list[f
         start: first noise level, for a run that starts from an image; None: pure noise.
 
     Raises:
-        ArgumentError: steps are not 1 to 1000; the sampler is unknown.
+        ArgumentError: steps are not 1 to 1000; the sampler is unknown; start is not above 0.
     """
-    chosen = check_steps(steps, sampler)
-    return chosen.levels(steps) if start is None else chosen.below(start, steps)
+    chosen, steps = check_steps(steps, sampler), int(steps)
+    if start is None:
+        return chosen.levels(steps)
+    return chosen.below(check_positive("start", start), steps)
 
 
 def level_of_strength(strength: float) -> float:
@@ -245,12 +252,16 @@ def sampler_named(name: str, argument: str = "sampler") -> Sampler:
     return SAMPLERS[name]
 
 
-def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int = 64) -> None:
-    """Check the arguments of :func:`golddiff.sample` before a store is opened or built."""
-    check_count("n", n)
-    check_count("batch_size", batch_size)
+def check_settings(
+    n: int, steps: int, sampler: str, seed: int, batch_size: int = 64
+) -> tuple[int, int, int, int]:
+    """Check arguments of :func:`golddiff.sample`; n, steps, seed and batch size as Python's ints.
+
+    Needs no store, so that bad arguments are found before one is opened or built.
+    """
+    n, batch_size = check_count("n", n), check_count("batch_size", batch_size)
     check_steps(steps, sampler)
-    check_seed(seed)
+    return n, int(steps), check_seed(seed), batch_size
 
 
 def check_steps(steps: int, sampler: str) -> Sampler:

@@ -29,7 +29,7 @@ from golddiff.samplers import (
 )
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty, novelty
-from golddiff.system.arguments import as_dense_tensor, check_dense, path_of
+from golddiff.system.arguments import as_dense_tensor, check_dense, check_positive, path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import atomic_write, check_pictures, check_writable, is_folder
 from golddiff.system.memory import require_memory
@@ -129,7 +129,9 @@ class Samples:
         Raises:
             ArgumentError: the samples are points, not images; ``columns`` is not 1 or more.
         """
-        return draw_grid(self._pictures(), columns and check_count("columns", columns))
+        return draw_grid(
+            self._pictures(), None if columns is None else check_count("columns", columns)
+        )
 
     def save(self, path: str | Path, name: str = "path") -> None:
         """Write the images as one grid picture, as arrays, or as one picture per image.
@@ -219,8 +221,7 @@ def sample(
             store, or conditions for another number of images; ``attribution`` with a method that
             weighs no training images.
     """
-    check_settings(n, steps, sampler, seed, batch_size)
-    n, steps, seed, batch_size = int(n), int(steps), int(seed), int(batch_size)  # NumPy's too
+    n, steps, seed, batch_size = check_settings(n, steps, sampler, seed, batch_size)
     check_denoises(denoiser)
     if attribution and not isinstance(denoiser, Denoiser):
         raise ArgumentError(f"attribution: {type(denoiser).__name__} weighs no training images")
@@ -315,7 +316,7 @@ def _levels(
         raise ArgumentError(
             f"start: got {type(start).__name__}, expected a pair of images and their noise level"
         )
-    first = None if start is None else checked_levels([start[1]])[0]
+    first = None if start is None else check_positive("start", start[1])
     levels = noise_levels(steps, sampler, first) if sigmas is None else checked_levels(sigmas)
     if first is not None and levels[0] != first:
         raise ArgumentError(f"sigmas: begin at {levels[0]:g}, but start has noise {first:g}")

@@ -204,7 +204,7 @@ def test_a_denoiser_without_a_store_is_refused():
         ({"generator": np.random.default_rng(0)}, "generator: got numpy"),
         ({"start": torch.zeros(1, 8, 8)}, "start: got Tensor, expected a pair"),
         ({"start": (torch.zeros(8, 8), 0.5)}, r"start: got \(8, 8\)"),
-        ({"start": (torch.zeros(1, 8, 8), -1.0)}, "positive"),
+        ({"start": (torch.zeros(1, 8, 8), -1.0)}, "start: got -1.0"),
         ({"start": (torch.zeros(1, 8, 8), 0.5), "sigmas": [1.0]}, "start has noise 0.5"),
     ],
 )

@@ -13,7 +13,8 @@ from golddiff.system.errors import ArgumentError
 class Guided:
     """A callable D_u + scale (D_c - D_u) with fixed labels; see :func:`guided`.
 
-    It is no posterior mean, so it has no ``posterior``, ``score`` or ``given``.
+    It is no posterior mean, so it has no ``posterior``, ``score``, ``given`` or
+    ``attribute``.
     """
 
     def __init__(self, denoiser: Denoiser, labels: Labels, scale: float) -> None:

@@ -29,6 +29,8 @@ def kept(mask: torch.Tensor) -> Operator:
     Raises:
         ArgumentError: the mask has another shape or dtype, or keeps all pixels or none.
     """
+    if not isinstance(mask, torch.Tensor):
+        raise ArgumentError(f"mask: got {type(mask).__name__}, expected a bool tensor (H, W)")
     if mask.ndim != 2 or mask.dtype != torch.bool:
         raise ArgumentError(f"mask: got {mask.dtype} {tuple(mask.shape)}, expected bool (H, W)")
     if mask.all() or not mask.any():
@@ -39,7 +41,8 @@ def kept(mask: torch.Tensor) -> Operator:
 
 
 def smaller(factor: int) -> Operator:
-    """Average pooling over squares of side ``factor``: (b, C, H / factor, W / factor).
+    """Average pooling over squares of side ``factor``: (b, C, H / factor, W / factor), rounded
+    down: the rows and columns that are left over are ignored.
 
     Raises:
         ArgumentError: the factor is not a whole number of at least 2.

@@ -167,7 +167,7 @@ class PCA(Estimator):
         super().__init__(store, memory_limit)
         if weighting not in ("ss", "wss"):
             raise ArgumentError(f"weighting: got {weighting!r}, expected 'ss' or 'wss'")
-        if share is not None and share not in SIDES:
+        if share not in (None, *SIDES):
             expected = ", ".join(map(repr, SIDES))
             raise ArgumentError(f"share: got {share!r}, expected {expected} or None")
         self.mask_threshold = check_number("mask_threshold", mask_threshold, "0 to 1", 0, 1)

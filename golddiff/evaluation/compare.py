@@ -17,6 +17,7 @@ from golddiff.noise import Labels
 from golddiff.samplers import (
     Space,
     check_denoises,
+    check_settings,
     initial_noise,
     noise_levels,
     sampler_named,
@@ -153,6 +154,7 @@ def evaluate(
             f"denoiser: has {denoiser.batch} conditions, expected one for all images"
         )
     check_oracle(oracle, denoiser.store)
+    n, steps, seed, batch = check_settings(n, steps, sampler, seed, batch)
     settings = RunSettings(n, steps, sampler, seed, batch=batch)
     if labels is not None:
         settings = replace(settings, labels=tuple(classes_of(labels, n).tolist()))

@@ -20,6 +20,7 @@ from golddiff.estimators.describe import describe
 from golddiff.figures.curves import Panel, Series, draw_panels
 from golddiff.figures.sources import figure, image_name, percent
 from golddiff.recording import Subsets
+from golddiff.samplers import check_denoises
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
 from golddiff.system.arguments import path_of
@@ -79,8 +80,9 @@ def write_report(
     """
     target = path_of("path", path)
     check_writable("path", target, (".html", ".htm"))
-    attributions, subsets, store = samples.attribution, samples.subsets, denoiser.store
-    if attributions is None or subsets is None:
+    check_denoises(denoiser)
+    attributions, store = getattr(samples, "attribution", None), denoiser.store
+    if attributions is None or samples.subsets is None:
         raise ArgumentError(
             "samples: attribution was not recorded; generate them with attribution=True"
         )
@@ -107,7 +109,7 @@ def write_report(
 {cards}
 <h2>Images weighed at each step</h2>
 <p class="soft">{PLOT_NOTE}</p>
-{_plot(subsets)}
+{_plot(samples.subsets)}
 <h2>Settings</h2>
 <dl>
 {_settings(samples, denoiser, settings or {})}

@@ -111,8 +111,7 @@ def restore(
     soft = math.hypot(noise, softness)
     if soft == 0:
         raise ArgumentError("noise: got 0, and softness 0; expected one of them above 0")
-    samplers.check_settings(n * len(y), steps, "ddim", seed)
-    seed = int(seed)
+    _, _, seed, _ = samplers.check_settings(n * len(y), steps, "ddim", seed)
     sampling.check_room(n * len(y), store.shape, 0)
     classes = [None] * len(y) if labels is None else classes_of(labels, len(y)).tolist()
     for label in classes:

@@ -26,7 +26,7 @@ from golddiff.system.arguments import (
     levels_of,
 )
 from golddiff.system.errors import ArgumentError, CheckpointError
-from golddiff.system.numbers import check_count, is_whole
+from golddiff.system.numbers import check_count, check_shape, is_whole
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Oracle:
         if isinstance(module, nn.Module):
             module = module.to(self.device).eval()
         self.network: Any = module
-        self.shape = None if shape is None else _checked_shape(shape)
+        self.shape = None if shape is None else check_shape("shape", shape)
         self.is_pixels = is_pixels
         self.num_classes, self.no_class, self.kind = num_classes, no_class, kind
 
@@ -231,9 +231,3 @@ def _two_numbers(name: str, pair: Any) -> tuple[float, float]:
     if not is_pair or any(math.isnan(as_number(value)) for value in pair):
         raise ArgumentError(f"{name}: got {pair!r:.{SHOWN}}, expected two numbers")
     return as_number(pair[0]), as_number(pair[1])
-
-
-def _checked_shape(shape: Any) -> tuple[int, ...]:
-    if not isinstance(shape, Sequence) or isinstance(shape, str) or not shape:
-        raise ArgumentError(f"shape: got {shape!r:.{SHOWN}}, expected whole numbers (C, H, W)")
-    return tuple(check_count("shape", side) for side in shape)

@@ -12,7 +12,7 @@ import torch
 from golddiff.store.images import opened
 from golddiff.store.training_set import TrainingSet
 from golddiff.system.arguments import check_dense, check_not_negative
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, one_line
 from golddiff.system.memory import require_memory
 
 IMAGES_AT_ONCE = 64  # small enough for the CPU cache
@@ -90,9 +90,9 @@ def applied(operator: Operator, images: torch.Tensor, shape: tuple[int, ...]) ->
     """The operator's output for images (b, *), checked to be finite and of shape (b, *shape)."""
     try:
         output = operator(images)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        message = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ArgumentError(f"operator: fails on {tuple(images.shape)}: {message}") from error
+    except Exception as error:  # the caller's code may raise anything
+        message = f"operator: fails on {tuple(images.shape)}: {one_line(error, 200)}"
+        raise ArgumentError(message) from error
     if not isinstance(output, torch.Tensor) or tuple(output.shape) != (len(images), *shape):
         kind = type(output)
         got = tuple(output.shape) if kind is torch.Tensor else f"{kind.__module__}.{kind.__name__}"

@@ -29,6 +29,7 @@ from golddiff.support import (
     TiledSupport,
     per_query,
 )
+from golddiff.system.arguments import as_dense_tensor
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
 
@@ -207,6 +208,8 @@ def _checked_rows(indices: Indices | None, n: int) -> I64:
         return np.arange(n)
     if isinstance(indices, slice):
         return np.arange(*indices.indices(n))
+    if isinstance(indices, torch.Tensor):  # on any device
+        indices = as_dense_tensor("indices", indices, "integers (k,)").numpy()
     try:
         rows = np.atleast_1d(np.asarray(indices))
     except ValueError:  # lists of different lengths

@@ -11,9 +11,9 @@ from golddiff.store.nearest import Pixels, Pooled
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, Prior, RandomSample, RuleSupport, Support, stream_of
-from golddiff.system.arguments import as_number
+from golddiff.system.arguments import as_number, check_positive
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F32, is_whole
+from golddiff.system.numbers import F32, check_count, is_whole
 
 Size = int | float
 
@@ -60,8 +60,10 @@ class PaperSchedule:
         1 <= k <= m <= n: k is raised to at least 1, and m to at least k.
 
         Raises:
-            ArgumentError: a size given as a count is larger than n.
+            ArgumentError: a size given as a count is larger than n; sigma is not above 0, or n is
+                below 1.
         """
+        sigma, n = check_positive("sigma", sigma), check_count("n", n)
         g = normalised_noise(sigma)
         k_min, k_max = (_resolve(a, getattr(self, a), n) for a in ("k_min", "k_max"))
         if self.variant == "text":

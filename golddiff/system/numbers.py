@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeGuard
 
 import numpy as np
@@ -24,6 +25,13 @@ def check_count(name: str, value: object) -> int:
     if not is_whole(value) or value < 1:
         raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
     return int(value)
+
+
+def check_shape(name: str, shape: object) -> tuple[int, ...]:
+    """The shape as a tuple of ints; raises unless it is a sequence of integers of 1 or more."""
+    if not isinstance(shape, Sequence) or isinstance(shape, str) or not shape:
+        raise ArgumentError(f"{name}: got {shape!r:.60}, expected whole numbers (C, H, W)")
+    return tuple(check_count(name, side) for side in shape)
 
 
 def check_seed(seed: object) -> int:
