@@ -33,7 +33,7 @@ def moments_of(denoiser, x, sigma):
     return posterior.mean, posterior.variance, query.grad, level.grad
 
 
-@pytest.mark.parametrize("sigma", [0.05, 0.3, 0.8, 3.0, 40.0])
+@pytest.mark.parametrize("sigma", [0.05, 0.8, 40.0])
 @pytest.mark.parametrize("schedule", [None, golddiff.PaperSchedule(), golddiff.AdaptiveSchedule()])
 def test_moments_equal_those_in_float64(store, queries, sigma, schedule, monkeypatch):
     d = golddiff.PCA(store, 0.1)
@@ -43,7 +43,7 @@ def test_moments_equal_those_in_float64(store, queries, sigma, schedule, monkeyp
         assert (a - b).abs().max() <= 1e-4 * max(0.1, float(b.abs().max()))
 
 
-@pytest.mark.parametrize("sigma", [0.1, 0.8, 20.0])
+@pytest.mark.parametrize("sigma", [0.1, 20.0])
 @pytest.mark.parametrize("boundary", ["none", "circular", "zeros"])
 @pytest.mark.parametrize("shape", [(1, 9, 7), (2, 6, 8)])
 def test_moments_of_patches_equal_those_in_float64(
