@@ -15,9 +15,9 @@ LONG = 150  # lines of at least this many characters count as paragraphs
 
 HEAD = """# Results
 
-Written by `golddiff reproduce --report {page}` from the results of `golddiff reproduce NAME`; the
-remarks come from `{notes}`. Edit those, not this page. Paper: "Fast and Scalable Analytical
-Diffusion", ICML 2026.
+This page shows every table and figure of the paper ("Fast and Scalable Analytical Diffusion",
+ICML 2026) beside our results. `golddiff reproduce --report {page}` writes it, with the remarks
+of `{notes}`: edit those, not this page.
 """
 
 
