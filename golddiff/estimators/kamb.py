@@ -132,7 +132,7 @@ class Kamb(Estimator):
         images, (channels, height, width) = self.images, self.images.shape
         return patch_moments(
             images.stored, part, x, sigma, self._axes(sigma), (channels, height, width),
-            known.sums, cotangent,
+            known.in_float32(cotangent),
         )  # fmt: skip
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:

@@ -213,17 +213,18 @@ class PCA(Estimator):
         with self.images.stored.resident(part.rows) as (loaded, rows):
             images = Support(rows, part.log_weights)
             tree = self.ready(sigma).tree
-            return masked_moments(loaded, images, x, sigma, tree, known.sums, cotangent)
+            return masked_moments(loaded, images, x, sigma, tree, known.in_float32(cotangent))
 
     def tiled_moments(
         self, sigma: float, support: TiledSupport, x: F64, known: FirstPass, cotangent: F64 | None
     ) -> F64:
         """:meth:`moments` with a separate support for each tile."""
         trees, sums = self.ready(sigma).tiles(support.side), np.zeros(())
+        in_float32 = known.in_float32(cotangent)
         for loaded, parts in self._loaded_tiles(support):
 
             def moments(t: int, loaded: Stored = loaded, parts: list[Support] = parts) -> F64:
-                return masked_moments(loaded, parts[t], x, sigma, trees[t], known.sums, cotangent)
+                return masked_moments(loaded, parts[t], x, sigma, trees[t], in_float32)
 
             for tile in map_ordered(moments, range(len(trees))):
                 sums = sums + tile

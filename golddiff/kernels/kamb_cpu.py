@@ -153,20 +153,11 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
                 for j in range(len(h_runs)):
                     left, right, h_at = h_runs[j]
                     span = right - left
-                    for r in range(bottom - top + 2 * v_reach):
-                        query_row, image_row = v_query[v_at + r], v_image[v_at + r]
-                        if query_row < 0:
-                            lines[r * span * LANES : (r + 1) * span * LANES] = np.float32(0.0)
-                            continue
-                        if r >= height and query_row == v_query[v_at + r - height]:
-                            copy_blocks(lines, r * span, (r - height) * span, span)
-                            continue
-                        differences(
-                            line, root, other, y, channels, positions, query_row * width,
-                            image_row * width, width, h_query, h_image, h_at, span + 2 * h_reach,
-                        )  # fmt: skip
-                        box_sum(lines, r * span, line, span, 2 * h_reach + 1, 1)
-                    box_sum(distances, 0, lines, (bottom - top) * span, 2 * v_reach + 1, span)
+                    patch_distances(
+                        distances, lines, line, root, other, y, channels, height, width,
+                        bottom - top, v_query, v_image, v_at, v_reach,
+                        span, h_query, h_image, h_at, h_reach,
+                    )  # fmt: skip
                     for r in range(bottom - top):
                         _accumulate(
                             sums, best, distances, r * span, y, prior, gain, channels,
@@ -174,6 +165,31 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
                             v_image[v_at + v_reach + r] * width,
                         )  # fmt: skip
             _fold(total[q], weighted[q], folded_at[q], best, sums, channels, positions)
+
+
+@njit(nogil=True, cache=True)
+def patch_distances(  # type: ignore[no-untyped-def]
+    distances, lines, line, root, other, y, channels, height, width,
+    count, v_query, v_image, v_at, v_reach, span, h_query, h_image, h_at, h_reach,
+):  # fmt: skip
+    """distances[r * span + j] of the patches around count x span outputs at one offset.
+
+    ``line`` and ``lines`` are buffers.
+    """
+    for r in range(count + 2 * v_reach):
+        query_row, image_row = v_query[v_at + r], v_image[v_at + r]
+        if query_row < 0:
+            lines[r * span * LANES : (r + 1) * span * LANES] = np.float32(0.0)
+            continue
+        if r >= height and query_row == v_query[v_at + r - height]:
+            _copy_blocks(lines, r * span, (r - height) * span, span)
+            continue
+        _differences(
+            line, root, other, y, channels, height * width, query_row * width,
+            image_row * width, width, h_query, h_image, h_at, span + 2 * h_reach,
+        )  # fmt: skip
+        box_sum(lines, r * span, line, span, 2 * h_reach + 1, 1)
+    box_sum(distances, 0, lines, count * span, 2 * v_reach + 1, span)
 
 
 @njit(nogil=True, cache=True)
@@ -192,7 +208,7 @@ def load_images(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def differences(  # type: ignore[no-untyped-def]
+def _differences(  # type: ignore[no-untyped-def]
     line, root, other, y, channels, positions, query_row, image_row, width,
     h_query, h_image, h_at, n,
 ):  # fmt: skip
@@ -204,7 +220,7 @@ def differences(  # type: ignore[no-untyped-def]
             store(line, j * LANES, spread(np.float32(0.0)))
             continue
         if j >= width and u == h_query[h_at + j - width]:  # wraps around
-            copy_blocks(line, j, j - width, 1)
+            _copy_blocks(line, j, j - width, 1)
             continue
         u += query_row
         v = (h_image[h_at + j] + image_row) * LANES
@@ -219,7 +235,7 @@ def differences(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def copy_blocks(a, to, start, n):  # type: ignore[no-untyped-def]
+def _copy_blocks(a, to, start, n):  # type: ignore[no-untyped-def]
     """Copy n blocks of LANES numbers from block ``start`` to block ``to``."""
     for k in range(0, n * LANES, LANES):
         store(a, to * LANES + k, load(a, start * LANES + k))

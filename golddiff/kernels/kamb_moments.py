@@ -12,13 +12,13 @@ import numpy as np
 from numba import njit
 
 from golddiff.kernels.boxsum import box_sum
-from golddiff.kernels.kamb_cpu import CUTOFF, Axis, copy_blocks, differences, load_images
+from golddiff.kernels.kamb_cpu import CUTOFF, Axis, load_images, patch_distances
 from golddiff.kernels.lanes import LANES, any_above, empty_numbers, exp, load, spread, store, sum_of
 from golddiff.kernels.roots import roots
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
 from golddiff.support import Support
-from golddiff.system.numbers import F64
+from golddiff.system.numbers import F32, F64
 
 
 @njit(nogil=True, cache=True)
@@ -45,25 +45,18 @@ def _patch_moments(  # type: ignore[no-untyped-def]
                 for j in range(len(h_runs)):
                     left, right, h_at = h_runs[j]
                     span, count = right - left, bottom - top
-                    for r in range(count + 2 * v_reach):
-                        query_row, image_row = v_query[v_at + r], v_image[v_at + r]
-                        if query_row < 0:
-                            lines[r * span * LANES : (r + 1) * span * LANES] = np.float32(0.0)
-                            continue
-                        if r >= height and query_row == v_query[v_at + r - height]:
-                            copy_blocks(lines, r * span, (r - height) * span, span)
-                            continue
-                        differences(
-                            line, root, other, y, channels, positions, query_row * width,
-                            image_row * width, width, h_query, h_image, h_at, span + 2 * h_reach,
-                        )  # fmt: skip
-                        box_sum(lines, r * span, line, span, 2 * h_reach + 1, 1)
-                    box_sum(distances, 0, lines, count * span, 2 * v_reach + 1, span)
+                    patch_distances(
+                        distances, lines, line, root, other, y, channels, height, width,
+                        count, v_query, v_image, v_at, v_reach,
+                        span, h_query, h_image, h_at, h_reach,
+                    )  # fmt: skip
                     # From here, ``lines`` holds sums of c over patches along a row.
-                    wide, heavy = span + 2 * h_reach, False
-                    lines[: (count + 4 * v_reach) * wide * LANES] = np.float32(0.0)
+                    wide, any_pulls = span + 2 * h_reach, False
+                    if len(cotangent):
+                        lines[: (count + 4 * v_reach) * wide * LANES] = np.float32(0.0)
                     for r in range(count):
-                        line[: (span + 4 * h_reach) * LANES] = np.float32(0.0)
+                        if len(cotangent):
+                            line[: (span + 4 * h_reach) * LANES] = np.float32(0.0)
                         if not _weigh_row(
                             sums, line, 2 * h_reach, distances, r * span, y, prior, gain, channels,
                             positions, (top + r) * width + left, span, h_image, h_at + h_reach,
@@ -71,9 +64,9 @@ def _patch_moments(  # type: ignore[no-untyped-def]
                             mean[q], log_max[q], share[q], cotangent, q,
                         ):  # fmt: skip
                             continue
-                        heavy = True
+                        any_pulls = True
                         box_sum(lines, (r + 2 * v_reach) * wide, line, wide, 2 * h_reach + 1, 1)
-                    if not (heavy and len(cotangent)):
+                    if not any_pulls:
                         continue
                     box_sum(
                         distances, 0, lines, (count + 2 * v_reach) * wide, 2 * v_reach + 1, wide
@@ -94,15 +87,14 @@ def _weigh_row(  # type: ignore[no-untyped-def]
     sums, line, to, distances, at, y, prior, gain, channels, positions, first, span,
     h_image, h_at, image_row, mean, log_max, share, cotangent, q,
 ):  # fmt: skip
-    """Add to the sums of ``span`` outputs and write their c to ``line``; whether any has weight."""
-    d, heavy = channels * positions, False
+    """Add to the sums of ``span`` outputs and write their c to ``line``; whether any has a c."""
+    d, any_pulls = channels * positions, False
     for j in range(span):
         u = first + j
         distance = load(distances, (at + j) * LANES)
         relative = load(prior, 0) - distance * gain - log_max[u]
         if not any_above(relative, -CUTOFF):
             continue
-        heavy = True
         weight = exp(relative) * share[u]
         v = image_row + h_image[h_at + j]
         pull = spread(np.float32(0.0))
@@ -113,12 +105,13 @@ def _weigh_row(  # type: ignore[no-untyped-def]
             else:
                 _add(sums, c * positions + u, weight * deviation * deviation)
         if len(cotangent):
+            any_pulls = True
             pull = pull * weight
             store(line, (to + j) * LANES, pull)
             _add(sums, d + u, pull * distance)
             _add(sums, d + positions + u, pull)
             _add(sums, d + 2 * positions + u, weight * distance)
-    return heavy
+    return any_pulls
 
 
 @njit(nogil=True, cache=True)
@@ -152,8 +145,7 @@ def patch_moments(
     sigma: float,
     axes: tuple[Axis, Axis],
     shape: tuple[int, int, int],
-    first_pass: tuple[F64, F64, F64],
-    cotangent: F64 | None,
+    known: tuple[F32, F32, F32, F32],
 ) -> F64:
     """Sums over images; as :func:`golddiff.kernels.pca_moments.masked_moments`, L = H W locations.
 
@@ -163,11 +155,9 @@ def patch_moments(
         The variance (b, D), or the derivatives of u . mean, (b, D + 3 L).
     """
     channels, height, width = shape
-    gain, (mean, log_max, total) = precision(sigma), first_pass
+    gain, *_, cotangent = precision(sigma), *known
     d = channels * height * width
-    pulled = np.empty((0, d)) if cotangent is None else cotangent
-    known = (array.astype(np.float32) for array in (mean, log_max, 1 / total, pulled))
-    out = np.zeros((len(x), d if cotangent is None else d + 3 * height * width))
+    out = np.zeros((len(x), d + 3 * height * width if len(cotangent) else d))
     vertical, horizontal = axes
     with stored.resident(part.rows) as (loaded, rows):
         _patch_moments(
@@ -177,7 +167,7 @@ def patch_moments(
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
             *stored.scaling, *known, out,
         )  # fmt: skip
-    if cotangent is not None:
+    if len(cotangent):
         out[:, :d] *= 2 * gain
         out[:, d:].reshape(len(x), 3, -1)[:, ::2] *= -1  # dl/dg is minus the distance
     return out

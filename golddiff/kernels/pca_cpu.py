@@ -30,6 +30,24 @@ from golddiff.system.numbers import F32
 
 
 @njit(nogil=True, cache=True)
+def write_squares(terms, stored, first_root, second_root, scale, offset):  # type: ignore[no-untyped-def]
+    """Each term is the product of :func:`roots` of one input of a query, for a block of images."""
+    for n in range(len(first_root)):
+        value = load_block(stored, n * BLOCK) * scale
+        left, right = offset - first_root[n], offset - second_root[n]
+        store(terms, n * BLOCK, (value + left) * (value + right))
+
+
+@njit(nogil=True, cache=True)
+def sum_to(sums, at, terms, inputs, start, stop):  # type: ignore[no-untyped-def]
+    """The sum of a node of a mask tree: its parent's, which is in ``sums``, and its own inputs'."""
+    total = load_block(sums, at)
+    for entry in range(start, stop):
+        total = total + load_block(terms, np.int64(inputs[entry]) * BLOCK)
+    return total
+
+
+@njit(nogil=True, cache=True)
 def _masked_posterior(  # type: ignore[no-untyped-def]
     flat, rows, log_weights, first_root, second_root, scale, offset, gain,
     level, start, stop, output, own, inputs, columns, log_max, total, weighted,
@@ -41,16 +59,11 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
     for first in range(0, len(rows), BLOCK):
         gather(flat, rows, first, columns, stored)
         for q in range(len(first_root)):
-            for n in range(d):
-                value = load_block(stored, n * BLOCK) * scale
-                left, right = offset - first_root[q, n], offset - second_root[q, n]
-                store(terms, n * BLOCK, (value + left) * (value + right))
+            write_squares(terms, stored, first_root[q], second_root[q], scale, offset)
             maxima, totals, moments = log_max[q], total[q], weighted[q]
             for node in range(len(level)):
                 at = level[node] * BLOCK
-                logits = load_block(sums, at)
-                for entry in range(start[node], stop[node]):
-                    logits = logits + load_block(terms, np.int64(inputs[entry]) * BLOCK)
+                logits = sum_to(sums, at, terms, inputs, start[node], stop[node])
                 o = output[node]
                 if o < 0:
                     store(sums, at + BLOCK, logits)

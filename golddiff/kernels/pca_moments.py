@@ -27,11 +27,12 @@ from golddiff.kernels.lanes import (
     sum_of,
 )
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
+from golddiff.kernels.pca_cpu import sum_to, write_squares
 from golddiff.kernels.roots import roots
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
 from golddiff.support import Support
-from golddiff.system.numbers import F64
+from golddiff.system.numbers import F32, F64
 
 
 @njit(nogil=True, cache=True)
@@ -50,16 +51,11 @@ def _masked_moments(  # type: ignore[no-untyped-def]
     for first in range(0, len(rows), BLOCK):
         gather(flat, rows, first, columns, stored)
         for q in range(len(first_root)):
-            for n in range(d):
-                value = load_block(stored, n * BLOCK) * scale
-                left, right = offset - first_root[q, n], offset - second_root[q, n]
-                store(terms, n * BLOCK, (value + left) * (value + right))
+            write_squares(terms, stored, first_root[q], second_root[q], scale, offset)
             any_heavy = False
             for node in range(len(level)):
                 at = level[node] * BLOCK
-                distances = load_block(sums, at)
-                for entry in range(start[node], stop[node]):
-                    distances = distances + load_block(terms, np.int64(inputs[entry]) * BLOCK)
+                distances = sum_to(sums, at, terms, inputs, start[node], stop[node])
                 o, place = output[node], own[node]
                 if o < 0:
                     store(sums, at + BLOCK, distances)
@@ -117,8 +113,7 @@ def masked_moments(
     x: F64,
     sigma: float,
     tree: MaskTree,
-    first_pass: tuple[F64, F64, F64],
-    cotangent: F64 | None,
+    known: tuple[F32, F32, F32, F32],
 ) -> F64:
     """Sums over images in memory, for the outputs of a tree, in float32 loops; one thread.
 
@@ -128,25 +123,22 @@ def masked_moments(
         x: (b, D) queries.
         sigma: noise level.
         tree: the masks of all outputs, or of a tile's.
-        first_pass: (b, D) each: means, largest logits, and sums of exp(logit - largest).
-        cotangent: (b, D) u; None: the variance.
+        known: :meth:`golddiff.store.exact.FirstPass.in_float32`, with or without u.
 
     Returns:
-        The variance (b, D), or (b, D + 3 D): the gradient of u . m in x, then, for its derivative
-        in g = 1 / (2 sigma^2), the sums over i of c_qi s_qi, c_qi and w_qi s_qi, with
-        s_qi = dl_qi/dg. Outputs outside the tree are 0.
+        Without u, the variance (b, D). With u, (b, D + 3 D): the gradient of u . m in x, then, for
+        its derivative in g = 1 / (2 sigma^2), the sums over i of c_qi s_qi, c_qi and w_qi s_qi,
+        with s_qi = dl_qi/dg. Outputs outside the tree are 0.
     """
-    gain, (mean, log_max, total) = precision(sigma), first_pass
+    gain, *_, cotangent = precision(sigma), *known
     first_root, second_root = roots(x[:, tree.columns].astype(np.float32), sigma)
-    pulled = np.empty((0, x.shape[1])) if cotangent is None else cotangent
-    known = (array.astype(np.float32) for array in (mean, log_max, 1 / total, pulled))
-    out = np.zeros((len(x), 1 if cotangent is None else 4, x.shape[1]))
+    out = np.zeros((len(x), 4 if len(cotangent) else 1, x.shape[1]))
     _masked_moments(
         stored.flat, images.rows, padded_weights(images), first_root, second_root,
         *stored.scaling, np.float32(-gain),
         tree.level, tree.start, tree.stop, tree.output, tree.own, tree.inputs, tree.columns,
         *known, out,
     )  # fmt: skip
-    if cotangent is not None:
+    if len(cotangent):
         out[:, 0] *= 2 * gain
     return out.reshape(len(x), -1)

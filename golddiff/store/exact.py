@@ -59,10 +59,14 @@ class FirstPass:
     total: F64
     logits: F64 | None = None
 
-    @property
-    def sums(self) -> tuple[F64, F64, F64]:
-        """The three arrays of the posterior."""
-        return self.mean, self.log_max, self.total
+    def in_float32(self, cotangent: F64 | None) -> tuple[F32, F32, F32, F32]:
+        """The mean, the largest logit, 1 / total and the cotangent (0 rows if None), for loops."""
+        return (
+            self.mean.astype(np.float32),
+            self.log_max.astype(np.float32),
+            (1 / self.total).astype(np.float32),
+            (self.mean[:0] if cotangent is None else cotangent).astype(np.float32),
+        )
 
     @property
     def log_total(self) -> F64:
@@ -284,11 +288,7 @@ class ImagesPosterior:
 
     @cached_property
     def _means(self) -> F64:
-        means, certain = self._first.mean(), self._certain
-        supports = [per_query(self.supports, len(self.x))[i] for i in certain]
-        means[certain] = self.estimator.means(
-            self.x[certain], self.sigma, supports, self._first.of(certain)
-        )
+        means: F64 = self.estimator.means(self.x, self.sigma, self.supports, self._first)
         return means
 
     @property
