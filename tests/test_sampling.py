@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import golddiff
 from golddiff import PCA, GoldDiff, Optimal, PaperSchedule, sample
@@ -296,62 +295,6 @@ def test_x_init_sigmas_and_generator_replace_the_seed(store):
     assert torch.equal(sample(denoiser, 3, x_init=run.x_init, sigmas=run.sigmas).images, run.images)
     by_generator = sample(denoiser, 3, steps=4, generator=torch.Generator().manual_seed(8))
     assert torch.equal(by_generator.images, run.images)
-
-
-def test_a_run_has_a_length_a_repr_a_grid_and_saves_its_images(store, tmp_path):
-    run = sample(GoldDiff(Optimal(store)), 3, steps=2, seed=5)
-    assert len(run) == len(list(run)) == len(run.to_pil()) == 3
-    assert "GoldDiff(Optimal)" in repr(run)
-    assert len(repr(run)) < 200
-    assert run.grid(3).height < run.grid(1).height
-    run.save(tmp_path / "run.png")
-    run.save(tmp_path / "run.npz")
-    run.save(tmp_path / "folder")
-    with Image.open(tmp_path / "run.png") as picture:
-        assert picture.text["method"] == "GoldDiff(Optimal)"
-        assert picture.text["seed"] == "seed 5"
-        assert picture.text["software"] == f"golddiff {golddiff.__version__}"
-    arrays = np.load(tmp_path / "run.npz")
-    assert np.array_equal(arrays["images"], run.images.numpy())
-    names = sorted(path.name for path in (tmp_path / "folder").iterdir())
-    assert names == ["0000.png", "0001.png", "0002.png", "grid.png"]
-    with Image.open(tmp_path / "folder" / "0001.png") as picture:
-        assert np.array_equal(np.asarray(picture), np.asarray(run.to_pil()[1]))
-
-
-def test_pictures_say_what_made_them(make_store, smooth_images, tmp_path):
-    store = make_store(smooth_images(60, (1, 8, 8)), labels=[i % 3 for i in range(60)])
-    denoiser = GoldDiff(PCA(store, 0.07), PaperSchedule(10, 15))
-    start = (store.images([0])[0], 0.7)
-    sample(denoiser, 2, steps=2, labels=[2, 1], start=start).save(tmp_path)
-    with Image.open(tmp_path / "0001.png") as picture:
-        texts = picture.text
-    assert (texts["labels"], texts["start"]) == ("1", "images with noise 0.7")
-    assert texts["data"] == f"{store.manifest.source}: 60 images, 8 x 8 grey"
-    assert texts["denoiser"].startswith("GoldDiff(PCA(store, mask_threshold=0.07), ")
-    assert "PaperSchedule(k_min=10, k_max=15" in texts["denoiser"]
-    assert str(store.path) not in "".join(texts.values())
-    with Image.open(tmp_path / "grid.png") as picture:
-        assert picture.text["labels"] == "2 1"
-    guided = sample(golddiff.guided(PCA(store, 0.07), 2, 1.5), 1, steps=2)
-    assert guided.about["denoiser"] == "guided(PCA(store, mask_threshold=0.07), 2, 1.5)"
-
-
-def test_saving_to_a_folder_replaces_the_images_of_an_earlier_run_only(store, tmp_path):
-    sample(Optimal(store), 6, steps=2).save(tmp_path)
-    (tmp_path / "0003.png").rename(tmp_path / "0009.png")  # a renamed copy
-    Image.new("L", (4, 4)).save(tmp_path / "0007.png")
-    (tmp_path / "0008.png").write_text("no picture")
-    sample(Optimal(store), 2, steps=2).save(tmp_path)
-    names = sorted(path.stem for path in tmp_path.iterdir())
-    assert names == ["0000", "0001", "0007", "0008", "0009", "grid"]
-
-
-def test_a_run_of_points_saves_as_npz_but_not_as_a_picture(make_store, tmp_path):
-    run = sample(Optimal(make_store(torch.randn(5, 2))), 2, steps=2)
-    with pytest.raises(ArgumentError, match="got points of 2 values"):
-        run.save(tmp_path / "x.png")
-    run.save(tmp_path / "x.npz")
 
 
 def test_progress_shows_a_bar_with_the_name_of_the_method(store, capsys, monkeypatch):
