@@ -49,7 +49,8 @@ class ExactPosterior:
     For Optimal, the prior is the training images: p(x_i | x) is proportional to
     p(x_i) exp(-||x - x_i||^2 / (2 sigma^2)). For Wiener and GaussianMixture, it is their Gaussian
     or mixture. PCA and Kamb weigh images separately for every output value: they have a mean, a
-    variance and a gradient, but no joint posterior. GoldDiff's golden support is treated as fixed.
+    variance and a gradient, but no joint posterior. GoldDiff's golden support is treated as fixed,
+    and its log density counts only the images of the support.
     The returned tensors carry no gradient: to differentiate the mean, call the denoiser; the
     gradient of the log density is the score.
     """
@@ -162,7 +163,7 @@ class _Mean(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
-        _, ctx.sigma, _, ctx.memo = inputs
+        ctx.x, ctx.sigma, _, ctx.memo = inputs
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
@@ -174,17 +175,20 @@ class _Mean(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
-        in_x, in_sigma = _Pull.apply(cotangent, ctx.memo)  # type: ignore[no-untyped-call]
+        in_x, in_sigma = _Pull.apply(cotangent, ctx.memo, ctx.x, ctx.sigma)  # type: ignore[no-untyped-call]
         if not ctx.needs_input_grad[1]:
             return in_x, None, None, None
         return in_x, in_sigma.to(ctx.sigma.device).sum_to_size(ctx.sigma.shape), None, None
 
 
 class _Pull(torch.autograd.Function):
-    """The gradient of the mean, for one cotangent or (by ``torch.func.jacrev``) many at a time."""
+    """The gradient of the mean, for one cotangent or (by ``torch.func.jacrev``) many at a time.
+
+    x and sigma are inputs so that second derivatives reach ``backward``, which refuses them.
+    """
 
     @staticmethod
-    def forward(cotangent: torch.Tensor, memo: SimpleNamespace) -> Any:
+    def forward(cotangent: torch.Tensor, memo: SimpleNamespace, x: Any, sigma: Any) -> Any:
         if torch._C._functorch.is_legacy_batchedtensor(cotangent):  # its rows cannot be read
             raise ArgumentError(
                 "denoiser: got gradients of autograd with vectorize or is_grads_batched, expected "
@@ -197,8 +201,8 @@ class _Pull(torch.autograd.Function):
         pass
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, cotangents: torch.Tensor, memo: SimpleNamespace) -> Any:
-        each = [_Pull.apply(u, memo) for u in cotangents.movedim(in_dims[0], 0)]  # type: ignore[no-untyped-call]
+    def vmap(info: Any, in_dims: Any, cotangents: torch.Tensor, *inputs: Any) -> Any:
+        each = [_Pull.apply(u, *inputs) for u in cotangents.movedim(in_dims[0], 0)]  # type: ignore[no-untyped-call]
         return tuple(torch.stack(gradients) for gradients in zip(*each, strict=True)), (0, 0)
 
     @staticmethod

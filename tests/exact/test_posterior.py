@@ -205,6 +205,21 @@ def test_other_derivatives_than_one_backward_pass_are_refused(store, queries, de
         derivative(lambda query: d(query, 1.0).square().sum())(x)
 
 
+@pytest.mark.parametrize("derivative", [torch.func.jacrev, torch.func.grad])
+def test_second_derivatives_of_a_linear_function_of_the_mean_are_refused_too(
+    store, queries, derivative
+):
+    """The gradient of sum(D) does not depend on the mean, but does on x: 0 would be wrong."""
+    d, x = golddiff.Optimal(store), queries(store, 1.0, 1)
+    slope = torch.func.grad(lambda query: d(query, 1.0).sum())
+    with pytest.raises(golddiff.ArgumentError, match="second derivatives"):
+        derivative(lambda query: slope(query).sum())(x)
+    leaf = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(d(leaf, 1.0).sum(), leaf, create_graph=True)
+    with pytest.raises(golddiff.ArgumentError, match="second derivatives"):
+        (slope.square().sum() + leaf.sum()).backward()
+
+
 @pytest.mark.parametrize(
     "method", [golddiff.Optimal, golddiff.PCA, golddiff.Wiener, golddiff.GaussianMixture]
 )
