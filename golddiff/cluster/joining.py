@@ -44,7 +44,7 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
     ray = ray_package()
     if address is None:
         address = os.environ.get("RAY_ADDRESS") or None
-    matched = _ADDRESS.match(address or "")
+    matched = _ADDRESS.match(address) if isinstance(address, str) else None
     if address not in (None, "auto") and matched is None:
         hint = " (from outside a cluster every call is slow: run the program in it, ray job submit)"
         is_client = str(address).startswith("ray://")

@@ -60,7 +60,9 @@ def listening(answer=None):
             connection.close()
 
 
-@pytest.mark.parametrize("address", ["nonsense", "host", "host:port", "http://a:1", "a b:1"])
+@pytest.mark.parametrize(
+    "address", ["nonsense", "host", "host:port", "http://a:1", "a b:1", 5, b"a:1"]
+)
 def test_an_invalid_address_is_refused(address):
     with pytest.raises(ArgumentError, match=r"address: got .* expected host:port or auto$"):
         connect(address)
