@@ -133,7 +133,8 @@ class ImageStore(TrainingSet):
             path: folder to create.
             labels: (N,) class indices >= 0 that replace the source's own.
             size: resize the shorter side to this and crop the centre.
-            channels: 1 for grey, 3 for colour; None keeps the source's channels.
+            channels: 1 for grey, 3 for colour; None: grey if the first 64 images are grey, else
+                colour (arrays keep their channels).
             split: split of a data set.
             column: image column of a table, or image array of a .npz; None detects it by name.
             label_column: label column of a table, or label array of a .npz.
