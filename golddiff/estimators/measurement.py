@@ -18,6 +18,7 @@ from golddiff.estimators.seamless import smoothed
 from golddiff.kernels.lowest import lowest
 from golddiff.noise import precision
 from golddiff.samplers import initial_noise
+from golddiff.store.images import opened
 from golddiff.store.likelihood import applied, as_call, log_likelihood
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
@@ -223,7 +224,7 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
     The mean is blurred where restorations differ, but has half the squared error of a draw.
 
     Args:
-        store: the training set.
+        store: the training set, or the path of a store.
         operator: A, linear: a callable on (b, *shape), or a deepinv physics.
         y: (B, *measured) measurements.
         noise: standard deviation of y's noise; s is at least 0.2, since no image fits exactly.
@@ -236,6 +237,7 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
 
     Source: the analysis step of the ensemble Kalman filter (Evensen 2003), over nearby images.
     """
+    store = opened(store)
     s, out = max(check_not_negative("noise", noise), MIN_NOISE), []
     logs = log_likelihood(store, operator, y, s).numpy()
     for own_y, log in zip(y.detach().cpu().double(), logs, strict=True):

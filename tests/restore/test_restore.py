@@ -244,7 +244,7 @@ def test_expected_is_the_posterior_mean_under_a_gaussian_fit(store, other, name)
         (m + residual @ gain.T).clip(-1, 1), abs=1e-5
     )
     y, operator = OPERATORS[name](other), OPERATORS[name]
-    assert torch.equal(expected(store, operator, y), expected(store, operator, y, 0.2))
+    assert torch.equal(expected(store, operator, y), expected(store.path, operator, y, 0.2))
 
 
 def test_expected_uses_the_images_that_fit_y_best_and_the_first_of_equal_ones(
