@@ -49,11 +49,19 @@ class Denoises(Protocol):
 
 def check_denoises(denoiser: object) -> None:
     """Raise ArgumentError unless the object has the interface of a denoiser."""
-    if not callable(denoiser) or not hasattr(denoiser, "store"):
+    store = getattr(denoiser, "store", None)
+    if not callable(denoiser) or not (hasattr(store, "shape") and hasattr(store, "is_pixels")):
         raise ArgumentError(
             f"denoiser: got {type(denoiser).__name__}, expected a call D(x, sigma, labels) with an "
-            "attribute 'store', the ImageStore that gives the images' shape"
+            "attribute 'store', an ImageStore or another object with shape and is_pixels"
         )
+
+
+def check_output(name: str, x0: object, x: torch.Tensor) -> None:
+    """Raise ArgumentError unless a denoiser's output is a tensor of the shape of its input."""
+    if not isinstance(x0, torch.Tensor) or x0.shape != x.shape:
+        got = f"{type(x0).__name__} {tuple(getattr(x0, 'shape', ()))}"
+        raise ArgumentError(f"{name}: returned {got}, expected Tensor {tuple(x.shape)}")
 
 
 @dataclass(frozen=True)
@@ -170,15 +178,18 @@ def steps(
         labels: class index for all images, or one per image.
 
     Raises:
-        ArgumentError: not a denoiser; x_init has another shape or no float type; sigmas are empty,
-            not positive or not descending; the sampler is unknown.
+        ArgumentError: not a denoiser, or its output has another shape than its input; x_init has
+            another shape or no float type; sigmas are empty, not positive or not descending; the
+            sampler is unknown.
     """
     check_denoises(denoiser)
     check_batch("x_init", x_init, denoiser.store.shape, "store")
     levels, chosen = checked_levels(sigmas), sampler_named(sampler)
 
     def denoise(x: torch.Tensor, sigma: float) -> torch.Tensor:
-        return denoiser(x, sigma, labels)
+        x0 = denoiser(x, sigma, labels)
+        check_output("denoiser", x0, x)
+        return x0
 
     return chosen.run(denoise, x_init, levels, denoiser.store.is_pixels)
 

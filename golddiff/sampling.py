@@ -196,7 +196,9 @@ def sample(
     """Generate images from noise.
 
     Args:
-        denoiser: any ``D(x, sigma, labels)`` with a ``store``, which has the shape of an image.
+        denoiser: any ``D(x, sigma, labels)`` with a ``store``: an ImageStore, or any object
+            with the ``shape`` of an image and ``is_pixels``. If the latter is true, DDIM clips
+            predictions to [-1, 1].
         n: number of images.
         steps: number of denoising steps, 1 to 1000. DDIM's timesteps are 1000 // steps apart from 0
             on, as diffusers'. So 1 to 5 steps, or 501, start at much less noise than 10 or 500.
@@ -218,8 +220,8 @@ def sample(
 
     Raises:
         ArgumentError: an argument is out of range; the sampler is unknown; the denoiser has no
-            store, or conditions for another number of images; ``attribution`` with a method that
-            weighs no training images.
+            store, conditions for another number of images, or outputs of another shape;
+            ``attribution`` with a method that weighs no training images.
     """
     n, steps, seed, batch_size = check_settings(n, steps, sampler, seed, batch_size)
     check_denoises(denoiser)

@@ -1,6 +1,7 @@
 """Samplers follow their equations, and a seed determines the images."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -314,6 +315,30 @@ def test_every_function_names_an_unknown_sampler(store):
     ):
         with pytest.raises(ArgumentError, match="sampler: got 'euler', expected one of ddim, heun"):
             call()
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x[:, :1], lambda x: x[:1], lambda x: x.numpy()])
+def test_an_output_of_another_shape_than_the_input_is_refused(make_store, wrong):
+    class Custom:
+        store = make_store(torch.zeros(2, 3, 4, 4))
+
+        def __call__(self, x, sigma, labels=None):
+            return wrong(x)
+
+    for sampler in ("ddim", "heun"):
+        with pytest.raises(ArgumentError, match=r"denoiser: returned .*, expected Tensor \(2, 3, "):
+            sample(Custom(), 2, 2, sampler)
+
+
+def test_the_store_of_a_denoiser_says_whether_its_values_are_pixels(store):
+    def denoiser(x, sigma, labels):
+        return x
+
+    denoiser.store = SimpleNamespace(shape=store.shape)
+    with pytest.raises(ArgumentError, match=r"denoiser: got function, .* shape and is_pixels"):
+        sample(denoiser, 1)
+    denoiser.store.is_pixels = True
+    assert sample(denoiser, 1, 1).images.abs().max() == 1
 
 
 def test_bad_arguments_of_steps_are_named_before_the_first_step(store):

@@ -10,7 +10,15 @@ import torch
 
 from golddiff.figures.trajectory import thinned
 from golddiff.noise import Labels, Sigma
-from golddiff.samplers import Space, State, check_settings, initial_noise, noise_levels, steps
+from golddiff.samplers import (
+    Space,
+    State,
+    check_output,
+    check_settings,
+    initial_noise,
+    noise_levels,
+    steps,
+)
 from golddiff.sampling import OnStep
 from golddiff.system.errors import ArgumentError
 
@@ -84,9 +92,7 @@ class TimedDenoiser:
 def denoise(denoiser: OracleCall, x: torch.Tensor, sigma: Sigma, labels: Labels) -> torch.Tensor:
     """Call the denoiser; the result has x's shape and device. ``labels`` None is not passed on."""
     x0 = denoiser(x, sigma) if labels is None else denoiser(x, sigma, labels)
-    if not isinstance(x0, torch.Tensor) or x0.shape != x.shape:
-        got = f"{type(x0).__name__} {tuple(getattr(x0, 'shape', ()))}"
-        raise ArgumentError(f"oracle: returned {got}, expected Tensor {tuple(x.shape)}")
+    check_output("oracle", x0, x)
     # Copying to the CPU also waits for the GPU, without which the timing would be wrong.
     return x0.detach().to(x.device, torch.float32)
 
