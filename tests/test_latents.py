@@ -55,7 +55,7 @@ def test_latents_that_overflow_are_refused(vae, smooth_images, tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("shape", [(4, 2, 2), (0, 4, 2, 2)])
+@pytest.mark.parametrize("shape", [(4, 2, 2), (0, 4, 2, 2), (1, 3, 2, 2)])
 def test_decode_takes_a_batch(vae, shape):
     """Regression: one latent gave a wrong picture."""
     with pytest.raises(golddiff.ArgumentError, match="latents: got shape"):

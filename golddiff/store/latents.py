@@ -79,13 +79,16 @@ def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> t
     """Images (b, C, H, W) float32 in [-1, 1] of scaled latents (b, c, h, w), on the same device.
 
     Raises:
-        ArgumentError: the latents are not a tensor (b, c, h, w) of floats, b at least 1; not a VAE.
+        ArgumentError: the latents are not a tensor (b, c, h, w) of floats, b at least 1 and c the
+            VAE's latent channels; not a VAE.
     """
     _check_vae(vae)
     batch_size = check_count("batch_size", batch_size)
     check_batch("latents", latents, None, "VAE")
-    if latents.ndim != 4 or not len(latents):
-        raise ArgumentError(f"latents: got shape {tuple(latents.shape)}, expected (b, c, h, w)")
+    channels = vae.config.latent_channels
+    if latents.ndim != 4 or not len(latents) or latents.shape[1] != channels:
+        got = tuple(latents.shape)
+        raise ArgumentError(f"latents: got shape {got}, expected (b, {channels}, h, w)")
     images = []
     for start in range(0, len(latents), batch_size):
         part = latents[start : start + batch_size]
