@@ -33,6 +33,7 @@ class Attribution:
     A location is a part of the output that has its own weights: the whole image (Optimal, L = 1),
     an output value (PCA, L = C*H*W) or a pixel (Kamb, L = H*W). A source is a training image, or
     with Kamb a position in a training image. The weights of all sources of a location sum to 1.
+    ``top`` is lower than asked for if there are fewer sources.
     Pixels are numbered y * W + x, outputs c * H * W + y * W + x. Points (D,) are images of one row.
 
     Attributes:
@@ -117,7 +118,7 @@ class Attribution:
 
 @dataclass(frozen=True)
 class PixelSources:
-    """The sources of one pixel, or of one channel of a pixel.
+    """The sources of one pixel, or of one channel of a pixel; ``top`` as in :class:`Attribution`.
 
     Attributes:
         images: (k,) ascending rows of all images weighed.
