@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import golddiff
 from golddiff import ArgumentError, Optimal, PaperSchedule
-from golddiff.estimators.operators import kept
+from golddiff.estimators.operators import kept, known_of
 from golddiff.samplers import initial_noise, noise_levels
 
 
@@ -32,6 +33,7 @@ VALUES = [None, True, -1, 0, 1.5, float("nan"), "abc", [1, 2], torch.ones(3), ob
         ("sigma", [1.5], lambda store, sigma: PaperSchedule().budgets(sigma, 100)),
         ("n", [], lambda store, n: PaperSchedule().budgets(1.0, n)),
         ("mask", [], lambda store, mask: kept(mask)),
+        ("upscale", [], lambda store, factor: known_of(_picture(), store.shape, upscale=factor)),
         ("share", [None], lambda store, share: golddiff.PCA(store, share=share)),
         ("count", [], lambda store, count: _attribution(store).top_images(count)),
         ("denoiser", [], lambda store, d: golddiff.pixel_sources(d, _zeros(store), 1.0, 0, 0)),
@@ -68,6 +70,10 @@ def test_numpy_integers_are_settings_of_an_evaluation_and_reach_its_json(store):
     settings = {name: np.int64(2) for name in ("n", "steps", "seed", "batch")}
     found = golddiff.evaluate(Optimal(store), Optimal(store), **settings)
     assert json.loads(json.dumps(found.figures()))["seed"] == 2
+
+
+def _picture():
+    return Image.new("RGB", (12, 12))
 
 
 def _zeros(store):

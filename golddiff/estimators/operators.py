@@ -16,7 +16,7 @@ from golddiff.sources.picture import fit_to_shape, scale_and_crop
 from golddiff.store.likelihood import Operator
 from golddiff.system.arguments import LEAST, check_number
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import is_whole
+from golddiff.system.numbers import check_count, is_whole
 from golddiff.system.units import shape_text
 
 REACH = 3  # radius of a blur kernel in standard deviations
@@ -124,6 +124,7 @@ def known_of(
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise ArgumentError(f"data: holds {shape_text(shape)}, expected grey or colour pictures")
     channels, height, width = shape
+    upscale = check_count("upscale", upscale)
     lossy: list[Operator] = []
     if colours:
         if channels == 1:

@@ -105,6 +105,7 @@ def restore(
         raise ArgumentError(f"y: got shape {tuple(y.shape)}, expected (B, *measured)")
     noise = None if noise is None else check_not_negative("noise", noise)
     n = check_count("n", n)
+    sampling.checked_conditions(denoiser, n)
     store = base.store
     if noise is None:
         noise, _ = estimated_noise(store, operator, y)

@@ -350,6 +350,9 @@ def test_other_denoisers_and_points_are_refused(store, make_store):
     for denoiser in (golddiff.Wiener(store), golddiff.Kamb(store, 3), golddiff.Optimal(store)):
         with pytest.raises(ArgumentError, match=r"denoiser: got .* expected an ImageStore, PCA"):
             golddiff.restore(denoiser, torch.zeros(1, 3, 4, 4), OPERATORS["smaller"], 0.1)
+    three = golddiff.PCA(store).given(torch.zeros(3, store.n))
+    with pytest.raises(ArgumentError, match="n: got 2, expected 3, the denoiser's number of cond"):
+        golddiff.restore(three, torch.zeros(1, 3, 4, 4), OPERATORS["smaller"], 0.1, n=2)
     points = golddiff.PCA(make_store(torch.rand(20, 6)))
     with pytest.raises(ArgumentError, match="points"):
         golddiff.restore(points, torch.zeros(1, 6), lambda x: x, 0.1)
