@@ -110,12 +110,13 @@ class GoldDiff(Denoiser):
             labels: classes, as in a call.
 
         Returns:
-            (x0, bound): the output of a call, and (B,) float64 upper bounds on its Euclidean
-            distance to the full scan's posterior mean, for any data (paper, Theorem 1;
+            (x0, bound): the output of a call, and on the CPU (B,) float64 upper bounds on its
+            Euclidean distance to the full scan's posterior mean, for any data (paper, Theorem 1;
             :mod:`golddiff.supports.certificate`). Divide by sqrt(D) for an RMSE.
 
         Raises:
-            ArgumentError: as a call; the estimator is not ``Optimal``.
+            ArgumentError: as a call; the estimator is not ``Optimal`` or has log weights, or its
+                store is in shards.
         """
         if not self.base.joint:
             raise ArgumentError(_ONLY_OPTIMAL.format("certified", type(self.base).__name__))
@@ -174,11 +175,11 @@ class GoldDiff(Denoiser):
             labels: classes, as in a call.
 
         Returns:
-            (x0, errors): the output of a call, and (B,) float64 estimates of its RMSE to the full
-            scan; 0 if all images were weighed.
+            (x0, errors): the output of a call, and on the CPU (B,) float64 estimates of its RMSE to
+            the full scan; 0 if all images were weighed.
 
         Raises:
-            ArgumentError: as a call; the schedule is not an ``AdaptiveSchedule``.
+            ArgumentError: as a call; the schedule is not an ``AdaptiveSchedule``, or guarantees.
         """
         if not (isinstance(self.schedule, FittedSchedule) and self.estimates):
             raise ArgumentError(
@@ -204,9 +205,9 @@ class GoldDiff(Denoiser):
         return self.base, self.schedule.supports(self.store, x, sigma, prior, self.seed)
 
     def supports(
-        self, x: torch.Tensor, sigma: float, labels: Labels = None
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
     ) -> Sequence[AnySupport]:
-        """The golden subset of each query (B, *shape) at one noise level, for inspection."""
+        """The golden subset of each query, for inspection; takes the arguments of a call."""
         return [
             self.schedule.supports(self.store, q[None], level, prior, self.seed)[0]
             for q, level, prior in zip(*self.checked(x, sigma, labels), strict=True)
