@@ -20,6 +20,7 @@ from golddiff.cli.options import (
 from golddiff.cli.terminal import say, starting, waiting, write_json
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
+from golddiff.system.units import shape_text
 
 if TYPE_CHECKING:
     import torch
@@ -136,6 +137,11 @@ def _read(
     if not parts:
         raise ArgumentError(f"pictures: {what} holds no readable pictures")
     images = torch.from_numpy(np.concatenate(parts))
+    if images.shape[1:] != store.shape:
+        raise ArgumentError(
+            f"pictures: are {shape_text(tuple(images.shape[1:]))}, the training images "
+            f"{shape_text(store.shape)}; --size scales and crops both"
+        )
     names = [os.path.basename(n) for n in source.names]
     return images, names if len(names) == len(images) else []
 

@@ -44,6 +44,14 @@ def test_novelty_takes_arrays_of_as_many_channels_as_the_training_images(make_st
     assert "copies: 4 of 4 pictures" in capsys.readouterr().out
 
 
+def test_pictures_of_another_size_than_training_images_that_are_no_squares_are_refused(capsys):
+    np.save("pictures.npy", np.zeros((2, 3, 8, 8), np.uint8))
+    np.save("training.npy", np.arange(3 * 3 * 8 * 9, dtype=np.uint8).reshape(3, 3, 8, 9))
+    assert run(["novelty", "pictures.npy", "training.npy"]) == 2
+    expected = "are 8 x 8 RGB, the training images 8 x 9 RGB; --size scales and crops both"
+    assert expected in capsys.readouterr().err
+
+
 def test_novelty_reads_the_pictures_of_a_store(capsys):
     assert run(["index", "digits", "few.store", "--limit", "20"]) == 0
     assert run(["novelty", "few.store", "digits"]) == 0
