@@ -114,6 +114,8 @@ class Oracle:
         ends = (0.0, math.inf) if levels is None else (float(levels[0]), float(levels[-1]))
         known = sigma_range or (ends[0] / self.scale, ends[1] / self.scale)
         self.sigma_min, self.sigma_max = _two_numbers("sigma_range", known)
+        if self.sigma_min > self.sigma_max:
+            raise ArgumentError(f"sigma_range: got {known}, expected the lowest level first")
         if isinstance(module, nn.Module):
             module = module.to(self.device).eval()
         self.network: Any = module

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ def open_dataset(
     plain = dataset.with_format("arrow")
     schema = plain.features.arrow_schema
     image = _image_column(schema, options, description)
+    mode: Any = getattr(plain.features[image], "mode", None)  # set by cast_column
+    options = replace(options, channels=options.channels or {"L": 1, "RGB": 3}.get(mode))
 
     def column(name: str) -> Any:
         tables = plain.select_columns([name]).iter(batch_size=10_000)

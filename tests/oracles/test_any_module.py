@@ -189,6 +189,7 @@ def test_diffusers_network_needs_no_wrapper():
         ({"scale": (0.5,)}, r"scale: got \(0.5,\), expected two numbers"),
         ({"scale": (0.5, None)}, "expected two numbers"),
         ({"sigma_range": 80.0}, "sigma_range: got 80.0, expected two numbers"),
+        ({"sigma_range": (80.0, 0.1)}, "sigma_range: got .*, expected the lowest level first"),
         ({"num_classes": "10"}, "num_classes: got '10', expected an integer"),
         ({"num_classes": 2, "no_class": 2.0}, "no_class: got 2.0, expected an integer"),
         ({"sigma_data": -1}, "sigma_data: got -1"),

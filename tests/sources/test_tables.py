@@ -239,6 +239,13 @@ def test_the_format_of_a_dataset_does_not_matter():
     assert np.array_equal(read(open_source(dataset().with_format("numpy")))[0], EXPECTED)
 
 
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3)])
+def test_the_mode_of_an_image_column_decides_the_channels(mode, channels):
+    cast = read(open_source(dataset().cast_column("image", datasets.Image(mode=mode))))[0]
+    assert cast.shape[1] == channels
+    assert np.array_equal(cast, read(open_source(dataset(), channels=channels))[0])
+
+
 def test_a_transform_of_a_dataset_is_not_silently_left_out():
     turned = dataset().with_transform(lambda rows: rows)
     for given in (turned, datasets.DatasetDict({"train": turned})):
