@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import NAME, VERSION, Manifest
-from golddiff.system.errors import ArgumentError, BusyError, StoreError
+from golddiff.system.errors import ArgumentError, BusyError, SourceError, StoreError
 from golddiff.system.folders import is_abandoned, wait_for_builder
 from golddiff.system.progress import waiting
 
@@ -32,6 +32,7 @@ OTHERS = {
     "scaling": "stores and times of golddiff bench",
 }
 
+REREAD = 16  # images of a Python object that are read twice, to notice random transforms
 _CLUSTER = re.compile(r"^cluster-[0-9a-f]{16}$")
 
 
@@ -50,7 +51,7 @@ def load(source: Any, labels: Any = None, *, progress: bool = True, **options: A
 
     Raises:
         ArgumentError: an option has a value that is not allowed or does not apply.
-        SourceError: the source cannot be read.
+        SourceError: the source cannot be read, or gives other images each time.
         StoreError: the cache is not writable, or ``source`` is a damaged store.
     """
     if isinstance(source, os.PathLike):
@@ -212,6 +213,12 @@ def _contents(source: Any, options: SourceOptions, progress: bool) -> str:
     from golddiff.store.opening import open_source
 
     opened = open_source(source, **vars(options))
+    first, again = (next(opened.batches(REREAD)).pixels.tobytes() for _ in range(2))
+    if first != again:
+        raise SourceError(
+            f"{opened.info.description} differ each time they are read; leave out random "
+            "transforms and shuffling, or keep one reading of them with golddiff.ImageStore.build"
+        )
     digest = hashlib.sha256(repr(opened.info).encode())
     done = 0
     with waiting(f"looking for {opened.info.description} in the cache", progress) as watch:

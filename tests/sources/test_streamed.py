@@ -275,3 +275,15 @@ class TestLoad:
         store = ImageStore.build(tmp_path / "two\nlines", tmp_path / "s")
         assert store.manifest.source == r"folder two\nlines"
         assert store.class_names == [r"a\tcat", "dog"]
+
+
+def test_images_that_differ_each_time_are_no_training_set(tmp_path):
+    class Mirrored(Pictures):
+        def __getitem__(self, i):
+            image, label = super().__getitem__(i)
+            return image.rotate(90 * int(torch.randint(4, ()))), label
+
+    for source in (Mirrored(), DataLoader(TensorDataset(torch.from_numpy(IMAGES)), shuffle=True)):
+        with pytest.raises(SourceError, match="differ each time they are read; leave out random"):
+            golddiff.load(source)
+    assert golddiff.ImageStore.build(Mirrored(), tmp_path / "store").n == 70
