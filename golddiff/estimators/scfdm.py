@@ -37,8 +37,7 @@ class OverCopies(FittedSchedule):
             copies = of_all[query :: len(x)]
             mean = np.mean([copy.mean for copy in copies], axis=0)
             error = float(np.mean([copy.error for copy in copies]))
-            images = float(np.mean([copy.images for copy in copies]))
-            averages.append(QueryResult(mean, error, images, None))
+            averages.append(QueryResult(mean, error, None))
         return averages
 
 

@@ -100,7 +100,6 @@ class QueryResult:
 
     mean: F64  # (D,) posterior mean over the support
     error: float  # estimated or proved RMSE to the full scan; 0 if all images were weighed
-    images: float  # number of images weighed, averaged over the outputs
     support: AnySupport | None  # the images weighed; None: all images
 
 
@@ -132,9 +131,8 @@ class FittedSchedule:
             results = _LevelSearch(self, sigma, prior, seed).results(x)
         left = [i for i, result in enumerate(results) if result is None]
         if left:
-            images = float(self.estimator.store.count_of(prior))
             for i, mean in zip(left, self.estimator.denoise(x[left], sigma, prior), strict=True):
-                results[i] = QueryResult(mean.astype(np.float64), 0.0, images, None)
+                results[i] = QueryResult(mean.astype(np.float64), 0.0, None)
         return [result for result in results if result is not None]
 
     def supports(
@@ -172,8 +170,7 @@ class FittedSchedule:
         proof = certify(self.index, query, sigma, label=prior, most=most, enough=enough)
         if proof.bound > most:
             return None
-        support = Support(proof.rows)
-        return QueryResult(proof.mean, proof.bound / root, float(len(support)), support)
+        return QueryResult(proof.mean, proof.bound / root, Support(proof.rows))
 
     def comparison(self, sigma: float) -> tuple[Metric, bool]:
         """The metric that ranks images for each tile, and whether masks are narrow; cached.
@@ -274,7 +271,7 @@ class _LevelSearch:
                 return self._from_nearest(x, search, query)
             if excess <= 1:
                 support = self._with_prior(drawn.support())
-                return QueryResult(drawn.mean(), math.sqrt(square), float(count), support)
+                return QueryResult(drawn.mean(), math.sqrt(square), support)
             count = int(count * min(max(rule.DRAW_OVERSHOOT * excess, 1.5), rule.MAX_DRAW_GROWTH))
             if count > most:
                 return None
@@ -305,13 +302,14 @@ class _LevelSearch:
 
         near = NearestImages(partial(search.rings, query), weigh, tile, search.images)
         while True:
-            squares, images = near.squares(), float(share @ near.counts)
+            squares = near.squares()
             if converged(squares):
                 error = math.sqrt(share @ squares)
-                return QueryResult(near.mean(), error, images, combined(near.supports()))
+                return QueryResult(near.mean(), error, combined(near.supports()))
             target = (self._tol / rule.NEAREST_MARGIN) ** 2
             more = near.tiles_to_enlarge(squares, target)
-            if images + share[more] @ near.counts[more] > rule.MAX_SHARE_OF_TILES * search.images:
+            images = share @ near.counts + share[more] @ near.counts[more]
+            if images > rule.MAX_SHARE_OF_TILES * search.images:
                 return None
             near.enlarge(more)
 

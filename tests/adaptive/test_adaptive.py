@@ -121,8 +121,8 @@ def test_a_larger_tol_weighs_fewer_images(pictures):
     for sigma in (40.0, 6.0):
         x = noised(held_out[:4], sigma).flatten(1).numpy()
         sizes = [
-            np.mean([w.images for w in fitted(PCA(store, 0.05), tol).results(x, sigma, None, 0)])
-            for tol in (0.1, 0.05, 0.001)
+            np.mean([len(s) for s in schedule.supports(store, x, sigma, None, 0)])
+            for schedule in (fitted(PCA(store, 0.05), tol) for tol in (0.1, 0.05, 0.001))
         ]
         assert sizes[0] <= sizes[1] <= sizes[2] <= store.n
         assert sizes[0] < sizes[2]

@@ -50,8 +50,10 @@ def test_adaptive_scfdm_is_within_tol_with_fewer_images(make_store, smooth_image
         x = queries(store, sigma)
         out, _ = golden.estimated(x, sigma)
         assert (out - full(x, sigma)).flatten(1).square().mean(1).sqrt().max() <= 0.05
-    weighed = golden.schedule.results(x.reshape(4, -1).numpy(), 40.0, None, 0)
-    assert all(result.images < store.n / 2 and result.error > 0 for result in weighed)
+    copies = golden.base.noisy(x.reshape(4, -1).numpy(), 40.0)
+    of_copies = AdaptiveSchedule(0.05, index=True).fitted(golddiff.Optimal(store))
+    for support in of_copies.supports(store, copies, 40.0, None, 0):
+        assert len(support) < store.n / 2
 
 
 def test_a_small_memory_limit_changes_nothing(store, queries):
