@@ -55,30 +55,27 @@ class UnitMasks:
         cls, factor: Factor, sigma: float, thresholds: F64, shape: tuple[int, ...], share: str
     ) -> Iterator[UnitMasks]:
         """The masks at each of several ascending thresholds, all from one Wiener matrix."""
-        unit = units_of(shape, share)
-        counts = unit_counts(factor, sigma, thresholds, unit)
-        yield from cls._of_counts(counts, unit, shape, share)
+        for counts in unit_counts(factor, sigma, thresholds, units_of(shape, share)):
+            yield cls._of_counts(counts, shape, share)
 
     @classmethod
     def of_store(cls, store: TrainingSet, sigma: float, threshold: float, share: str) -> UnitMasks:
         """The masks at one threshold; saved with the store."""
-        unit = units_of(store.shape, share)
-        counts = counts_of(store, sigma, threshold, unit)
-        return next(cls._of_counts(counts[None], unit, store.shape, share))
+        counts = counts_of(store, sigma, threshold, units_of(store.shape, share))
+        return cls._of_counts(counts, store.shape, share)
 
     @classmethod
     def _of_counts(
-        cls, counts: NDArray[np.unsignedinteger], unit: I64, shape: tuple[int, ...], share: str
-    ) -> Iterator[UnitMasks]:
-        """The masks of each page of the counts (T, D, U) that :func:`unit_counts` returns."""
+        cls, counts: NDArray[np.unsignedinteger], shape: tuple[int, ...], share: str
+    ) -> UnitMasks:
+        """The masks of the counts (D, U) of one threshold, see :func:`unit_counts`."""
         side, (height, width), between = _side(shape, share), as_image(shape)[1:], None
         if share == "seamless":
             axes = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
             between = (axes[0] * axes[1]).reshape(-1, height * width)
-        masks = masks_per_unit(unit)
-        for page in counts:
-            shares = np.divide(page, masks, dtype=np.float32)
-            yield cls(shares, unit[: height * width], between)
+        unit = units_of(shape, share)
+        shares = np.divide(counts, masks_per_unit(unit), dtype=np.float32)
+        return cls(shares, unit[: height * width], between)
 
     def mean(self, side: Side | None) -> F32:
         """The mean mask of all outputs, (1, D); ``side`` is ignored, as there are no tiles."""
@@ -90,7 +87,12 @@ class UnitMasks:
     ) -> Callable[[I64], F64]:
         """A function: image rows (k,) -> float64 logits (P, k) of one query, all or one pixel's."""
         masks = self if pixel is None else self._of_pixel(pixel)
-        return lambda rows: masks.float64_logits(images.values(rows), x, sigma)
+
+        def logits(rows: I64) -> F64:
+            terms = np.square(images.values(rows).astype(np.float64) - x)
+            return -precision(sigma) * masks.at_pixels(terms @ self.shares).T.astype(np.float64)
+
+        return logits
 
     def _of_pixel(self, pixel: int) -> UnitMasks:
         between = None if self.between is None else self.between[:, pixel : pixel + 1]
@@ -125,12 +127,6 @@ class UnitMasks:
             return of_units[:, unit] if between is None else of_units @ between
 
         return product
-
-    def float64_logits(self, values: F32, x: F32, sigma: float) -> F64:
-        """The float64 logits (P, k) of images (k, D) for one query (D,), at every pixel."""
-        terms = np.square(values.astype(np.float64) - x)
-        logits = self.at_pixels(terms @ self.shares).T
-        return -precision(sigma) * logits.astype(np.float64)
 
     def posterior(
         self, images: Any, part: Support, x: F32, sigma: float, summands: Summands

@@ -75,13 +75,14 @@ def test_seamless_logits_are_interpolated_between_units_of_4x4(
     # Upsampled fourfold and cropped to the image.
     large = torch.nn.functional.interpolate(units, scale_factor=4, mode="bilinear")
     shares = large[:, 0, :9, :12].flatten(1).numpy()
-    images = store.values(store.rows_of(None)).astype(np.float64)
+    rows = store.rows_of(None)
+    images = store.values(rows).astype(np.float64)
     pca = golddiff.PCA(store, 0.05, share="seamless")
     assert np.abs(pca.relevance(sigma) - shares.mean(axis=1)).max() < 1e-6
     units = pca.ready(sigma)
     for query in x.flatten(1).numpy():
         logits = -((images - query) ** 2 @ shares).T / (2 * sigma**2)
-        found = units.float64_logits(images.astype(np.float32), query, sigma)
+        found = units.logits_of(store, query, sigma, None)(rows)
         assert np.abs(found - logits).max() < 1e-5 * np.abs(logits).max()
 
 
@@ -218,7 +219,7 @@ def test_seamless_fits_values_and_differences_by_least_squares(pictures, queries
     gradient[np.arange(len(ends[0])), ends[1]] = 1
     out = golddiff.PCA(pictures, 0.05, share="seamless")(x, sigma)
     for image, query in zip(out, x, strict=True):
-        logits = units.float64_logits(values.astype(np.float32), query.numpy().ravel(), sigma)
+        logits = units.logits_of(pictures, query.numpy().ravel(), sigma, None)(np.arange(60))
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         weights = np.tile(weights / weights.sum(axis=1, keepdims=True), (3, 1))  # (D, k)
         m = (weights * values.T).sum(axis=1)
