@@ -203,14 +203,8 @@ class Denoiser:
     ) -> list[Attribution]:
         """The training images, and their weights, behind every location of the output.
 
-        Args:
-            x: (B, *store.shape) noisy images.
-            sigma: noise level, as in a call.
-            labels: classes, as in a call.
-            top: number of main sources to keep for each location.
-
-        Returns:
-            One :class:`golddiff.attribution.Attribution` per query.
+        Takes the arguments of a call, and ``top``, the number of main sources to keep for each
+        location. Returns one :class:`golddiff.attribution.Attribution` per query.
 
         Raises:
             ArgumentError: as in a call; the method weighs no training images (Wiener).

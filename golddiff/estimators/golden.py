@@ -102,12 +102,8 @@ class GoldDiff(Denoiser):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Denoise a batch, with a proved bound on the error of the golden subsets.
 
-        Only for ``Optimal`` (else see :meth:`estimated`). Builds the store's index if it has none.
-
-        Args:
-            x: (B, *store.shape) noisy images.
-            sigma: noise level, as in a call.
-            labels: classes, as in a call.
+        Only for ``Optimal`` (else see :meth:`estimated`); takes the arguments of a call. Builds the
+        store's index if it has none.
 
         Returns:
             (x0, bound): the output of a call, and on the CPU (B,) float64 upper bounds on its
@@ -169,10 +165,7 @@ class GoldDiff(Denoiser):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Denoise a batch over adaptive supports, with an estimate of each output's error.
 
-        Args:
-            x: (B, *store.shape) noisy images.
-            sigma: noise level, as in a call.
-            labels: classes, as in a call.
+        Takes the arguments of a call.
 
         Returns:
             (x0, errors): the output of a call, and on the CPU (B,) float64 estimates of its RMSE to
