@@ -245,8 +245,7 @@ def pixel_sources(
 
 def _output(seamless: Any, sums: F64) -> F64:
     """The output (D,) of weighted sums (V,)."""
-    output: F64 = sums if seamless is None else seamless.outputs(sums[None])[0]
-    return output
+    return sums if seamless is None else seamless.outputs(sums[None])[0]
 
 
 def _values(store: Any, seamless: Any, rows: I64, columns: I64) -> F64:
@@ -268,5 +267,4 @@ def _by_pixel(weights: F64, grid: tuple[int, ...]) -> F64:
     pixels = grid[1] * grid[2]
     if locations == 1:
         return np.broadcast_to(weights, (pixels, images))
-    by_pixel: F64 = weights.reshape(-1, pixels, images).mean(axis=0)
-    return by_pixel
+    return weights.reshape(-1, pixels, images).mean(axis=0)

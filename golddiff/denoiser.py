@@ -82,7 +82,7 @@ class Denoiser:
                 the norm of images plus noise; sigma is not positive and finite; unknown label.
         """
         if torch.compiler.is_compiling():  # compiled loops cannot be traced
-            return torch.compiler.disable(self.__call__)(x, sigma, labels)  # type: ignore[no-untyped-call,no-any-return]
+            return torch.compiler.disable(self.__call__)(x, sigma, labels)  # type: ignore[no-untyped-call]
         if torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in (x, sigma)):
             return with_gradient(x, sigma, partial(self.posterior, labels=labels))
         queries, groups = self._groups(x, sigma, labels)
@@ -330,8 +330,7 @@ class Estimator(Denoiser, ABC):
 
     def composed(self, means: F64, sigma: float) -> F64:
         """Map means (n, V) of :meth:`weigh` to outputs (n, D); by default with ``seamless``."""
-        outputs: F64 = means if self.seamless is None else self.seamless.outputs(means)
-        return outputs
+        return means if self.seamless is None else self.seamless.outputs(means)
 
     def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:
         """Differentiable logits of a part of ``images`` for queries (b, D).

@@ -69,8 +69,7 @@ def _betas() -> NDArray[np.float32]:
     first, last = np.float32(1e-4), np.float32(0.02)
     steps = np.float64(np.float32((last - first) / np.float32(999))) * np.arange(500)
     exact = np.concatenate([np.float64(first) + steps, np.float64(last) - steps[::-1]])
-    betas: NDArray[np.float32] = exact.astype(np.float32)
-    return betas
+    return exact.astype(np.float32)
 
 
 def sigma_of_alpha(alpha: float) -> float:

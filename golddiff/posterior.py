@@ -120,8 +120,7 @@ class Posterior:
         """
         logit_errors = ROUNDING * np.abs(self.log_max)
         others = (self.total - 1 + SKIPPED) * np.exp(np.minimum(2 * logit_errors, 99))
-        errors: NDArray[np.float64] = logit_errors * np.minimum(others, 1)
-        return errors
+        return logit_errors * np.minimum(others, 1)
 
     def _spread(self, per_location: NDArray[np.float64]) -> NDArray[np.float64]:
         """Repeat a (b, L) array over the channels that share a location, giving (b, D)."""

@@ -310,7 +310,6 @@ class _Estimating:
         self.errors: list[torch.Tensor] = []
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        x0: torch.Tensor
         x0, errors = self._denoiser.estimated(x, sigma, labels)
         self.errors.append(errors)
         return x0

@@ -51,8 +51,7 @@ def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
         schedule, sizes = _parsed(settings["schedule"], "schedule", SCHEDULES)
         settings["schedule"] = schedule(**sizes)
     arguments = () if description["method"] == "golddiff" else (store,)
-    denoiser: Denoiser = kind(*arguments, **settings)
-    return denoiser
+    return kind(*arguments, **settings)
 
 
 def _described(argument: str, value: object, key: str, kinds: Mapping[str, Any]) -> dict[str, Any]:

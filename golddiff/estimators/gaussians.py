@@ -77,18 +77,15 @@ class GaussiansPosterior:
 
     @cached_property
     def _shares(self) -> F64:
-        shares: F64 = np.exp(self._terms[0] - self.log_density()[:, None])
-        return shares
+        return np.exp(self._terms[0] - self.log_density()[:, None])
 
     def log_density(self) -> F64:
         """(b,) in nats."""
-        density: F64 = np.logaddexp.reduce(self._terms[0], axis=1)
-        return density
+        return np.logaddexp.reduce(self._terms[0], axis=1)
 
     def mean(self) -> F64:
         """(b, D)."""
-        mean: F64 = np.einsum("bk,kbd->bd", self._shares, self._terms[2])
-        return mean
+        return np.einsum("bk,kbd->bd", self._shares, self._terms[2])
 
     def variance(self) -> F64:
         """(b, D) marginal variances."""
@@ -165,8 +162,7 @@ class GaussiansPosterior:
 
     def _variances(self, g: Gaussian) -> F64:
         """(m,) eigenvalues of a component's posterior covariance S_c."""
-        variances: F64 = self.sigma**2 * g.values / (g.values + self.sigma**2)
-        return variances
+        return self.sigma**2 * g.values / (g.values + self.sigma**2)
 
 
 class GaussianDenoiser(Denoiser, ABC):

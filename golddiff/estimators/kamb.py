@@ -220,8 +220,7 @@ def calibration_sigma(t: float) -> float:
 @cache
 def _presets() -> dict[str, list[int]]:
     file = resources.files("golddiff") / "data" / "kamb_patch_sizes.json"
-    sizes: dict[str, list[int]] = json.loads(file.read_text("utf-8"))["patch_sizes"]
-    return sizes
+    return json.loads(file.read_text("utf-8"))["patch_sizes"]
 
 
 def check_boundary(boundary: str) -> None:

@@ -77,8 +77,7 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
     # In place, because at 64 x 64 RGB the matrix has 151 million entries.
     np.abs(m, out=m)
     m /= diagonal[:, None]
-    mask: NDArray[np.bool_] = m >= least(threshold) * m.max(initial=0.0)
-    return mask
+    return m >= least(threshold) * m.max(initial=0.0)
 
 
 def outputs_of(unit: I64) -> I64:
@@ -92,14 +91,12 @@ def outputs_of(unit: I64) -> I64:
     every = 1 if sizes.max() < MANY else EVERY if len(unit) <= LARGE else sizes.max() // FEW + 1
     places = np.arange(0, sizes.max(), every)[:, None]
     order = np.append(np.argsort(unit, kind="stable"), -1)
-    chosen: I64 = order[np.where(places < sizes, np.cumsum(sizes) - sizes + places, -1)]
-    return chosen
+    return order[np.where(places < sizes, np.cumsum(sizes) - sizes + places, -1)]
 
 
 def masks_per_unit(unit: I64) -> I64:
     """The number of masks that represent each unit, (U,)."""
-    masks: I64 = (outputs_of(unit) >= 0).sum(axis=0)
-    return masks
+    return (outputs_of(unit) >= 0).sum(axis=0)
 
 
 def unit_counts(
@@ -135,8 +132,7 @@ def unit_counts(
         np.abs(products, out=products)
         products /= diagonal[rows, None]
         products[:, absent] = -1  # in no mask
-        of_units: NDArray[Any] = products.reshape(-1, m, units)
-        return of_units
+        return products.reshape(-1, m, units)
 
     def find_row_max(start: int) -> None:
         rows, entries = slice(start, start + ROWS), matrix(start)
@@ -195,7 +191,6 @@ def counts_of(
     saved: NDArray[Any] | None = (store.artifacts.load(name, expected) or {}).get("counts")
     if saved is not None and _are_counts(saved, store.d, masks):
         return saved
-    counts: NDArray[np.unsignedinteger]
     (counts,) = unit_counts(store.factors.averaged(), sigma, np.array([threshold]), unit)
     store.artifacts.save(name, {"counts": counts}, expected, LIMIT)
     return counts

@@ -86,8 +86,7 @@ class Measurement:
         a, y = self.operator, self.y.astype(np.float32)
         measured = a(torch.from_numpy(images).reshape(-1, *a.shape)).reshape(len(images), -1)
         linear_part = (measured.float() - a.constant.float()).numpy()[:, a.active]
-        penalties: F32 = np.square(linear_part - y) * np.float32(precision(self.soft))
-        return penalties
+        return np.square(linear_part - y) * np.float32(precision(self.soft))
 
     def project(self, x0: NDArray[np.floating[Any]], iterations: int = MAX_ITERATIONS) -> F64:
         """Estimates (b, D) moved just enough that the RMSE of A x0 to y is at most ``noise``.
@@ -142,8 +141,7 @@ class Measurement:
             # ||r - a step||^2 = left^2 + (1 - a)^2 size^2
             target = self.noise * math.sqrt(len(self.y))
             untaken = math.sqrt(max(target**2 - left**2, 0)) / size if size else 1.0
-            moved: F64 = x0 + (1 - min(untaken, 1.0)) * shift
-            return moved
+            return x0 + (1 - min(untaken, 1.0)) * shift
 
         with single_threaded_blas():  # a norm took 7 ms on two threads if one was busy
             return np.stack([move(image.astype(np.float64)) for image in x0])

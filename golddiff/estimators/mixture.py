@@ -128,8 +128,7 @@ def cluster(z: F32, clusters: int, seed: int) -> I64:
     seed %= 2**32  # scikit-learn takes no larger seed
     kmeans = MiniBatchKMeans(clusters, n_init=1, batch_size=2048, max_iter=30, random_state=seed)
     # In float64, so that rounding hardly ever decides which cluster is nearest.
-    labels: I64 = np.unique(kmeans.fit_predict(z.astype(np.float64)), return_inverse=True)[1]
-    return labels
+    return np.unique(kmeans.fit_predict(z.astype(np.float64)), return_inverse=True)[1]
 
 
 def fit(z: F32, member: I64, shrinkage: float) -> Components:
@@ -170,8 +169,7 @@ def denoised(
     leading = coefficients[:, :r].copy()
     coefficients *= eigenvalues / (eigenvalues + sigma**2)
     coefficients[:, :r] = posterior_mean(components, leading, sigma)
-    clean: F32 = (mean + coefficients @ eigenvectors.T).astype(np.float32)
-    return clean
+    return (mean + coefficients @ eigenvectors.T).astype(np.float32)
 
 
 def posterior_mean(mixture: Components, z: F64, sigma: float) -> F64:

@@ -29,8 +29,7 @@ class NearestImage(Denoiser):
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """The nearest images (b, D) of queries (b, D)."""
-        values: F32 = self.store.values(self.nearest(x, sigma, prior))
-        return values
+        return self.store.values(self.nearest(x, sigma, prior))
 
     def nearest(self, x: F32, sigma: float, prior: Prior) -> I64:
         """The rows (b,) of the nearest images of queries (b, D)."""

@@ -155,8 +155,7 @@ class NetworkLike(Denoiser):
         means = np.stack([part.denoise(x, sigma, prior) for part in self.parts(sigma)])
         if self.store.is_pixels:
             means = means.clip(-1, 1)
-        median: F32 = np.median(means, axis=0).astype(np.float32)
-        return median
+        return np.median(means, axis=0).astype(np.float32)
 
     def parts(self, sigma: float) -> list[Denoiser]:
         """The parts that are used at a noise level."""

@@ -105,8 +105,7 @@ class PatchMixture(Denoiser):
                 area = np.s_[..., top : top + p, left : left + p]
                 sums[area] += clean[:, i, j] * window
                 weights[area] += window
-        out: F32 = (sums / weights).reshape(x.shape)
-        return out
+        return (sums / weights).reshape(x.shape)
 
     def regions(self) -> list[tuple[I64, I64]]:
         """The first rows and the first columns of the patches of each region."""
@@ -173,8 +172,7 @@ class PatchMixture(Denoiser):
         images = self.store.values(rows).reshape(-1, *self.store.shape)
         sides = (self.side, self.side)
         windows = np.lib.stride_tricks.sliding_window_view(images, sides, axis=(2, 3))
-        patches: F32 = windows[np.arange(len(rows)), :, tops, lefts].reshape(len(rows), -1)
-        return patches
+        return windows[np.arange(len(rows)), :, tops, lefts].reshape(len(rows), -1)
 
 
 def _starts(size: int, side: int) -> I64:
@@ -185,5 +183,4 @@ def _starts(size: int, side: int) -> I64:
 def _window(side: int) -> F32:
     """Positive weights (side, side), largest at the centre."""
     triangle = 1 - np.abs(2 * np.arange(side) + 1 - side) / (side + 1)
-    weights: F32 = np.outer(triangle, triangle).astype(np.float32)
-    return weights
+    return np.outer(triangle, triangle).astype(np.float32)

@@ -192,8 +192,7 @@ class PCA(Estimator):
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D); a location per output, or per shared pixel."""
-        masks: Masks | UnitMasks = self.ready(sigma)
-        return masks.posterior(self.images, part, x, sigma, self.summands)
+        return self.ready(sigma).posterior(self.images, part, x, sigma, self.summands)
 
     def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:
         """See the base class."""
@@ -266,8 +265,7 @@ class PCA(Estimator):
             posterior = self.store.posterior(self, queries, sigma, supports)
             means = self.composed(posterior.mean(), sigma)
             total += means.reshape(len(selected), *x.shape).sum(axis=0)
-        average: F32 = (total / len(batches)).astype(np.float32)
-        return average
+        return (total / len(batches)).astype(np.float32)
 
     def tiled_posterior(self, x: F32, sigma: float, support: TiledSupport) -> Posterior:
         """The partial posterior of queries (b, D); each tile's outputs use the tile's images."""
@@ -294,8 +292,7 @@ class PCA(Estimator):
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
         """The mean mask of each tile's outputs, (T, D); see the base class."""
-        masks: Masks | UnitMasks = self.ready(sigma)
-        return masks.mean(side)
+        return self.ready(sigma).mean(side)
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None

@@ -60,8 +60,7 @@ class PatchComposite(Estimator):
 
     def composed(self, means: F64, sigma: float) -> F64:
         """The averages (n, D) of the patches' posterior means."""
-        patches: PatchSet = self.ready(sigma)
-        return patches.composed(means)
+        return self.ready(sigma).composed(means)
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """:meth:`weigh` in torch."""
@@ -85,8 +84,8 @@ class PatchComposite(Estimator):
         def logits(part: Support) -> F64:
             values = self.images.values(part.rows).astype(np.float64)
             squares = np.square(values - x).reshape(len(values), -1, masks.shape[1]).sum(axis=1)
-            logits_of_patches: F64 = -precision(sigma) * (masks.astype(np.float64) @ squares.T)
-            return logits_of_patches + part.log_importance()
+            sums = masks.astype(np.float64) @ squares.T
+            return -precision(sigma) * sums + part.log_importance()
 
         parts = as_support(support).split(IMAGES_PER_CONTRIBUTION)
         for part, log_weights in mixed(parts, logits, shares):
@@ -229,8 +228,7 @@ def _windows(length: int, p: int) -> NDArray[np.bool_]:
     """All windows of p consecutive positions out of ``length``, (length - p + 1, length)."""
     p = min(p, length)
     offset = np.arange(length) - np.arange(length - p + 1)[:, None]
-    windows: NDArray[np.bool_] = (offset >= 0) & (offset < p)
-    return windows
+    return (offset >= 0) & (offset < p)
 
 
 def _most_sensitive(maps: NDArray[np.floating], share: float) -> NDArray[np.bool_]:

@@ -106,8 +106,7 @@ class Method:
         if not isinstance(self.maker, str):
             return self.maker
         location = f"{__package__}{self.maker}" if self.maker[0] == "." else self.maker
-        maker: Callable[..., Any] = resolve_name(location)
-        return maker
+        return resolve_name(location)
 
     def make(self, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
         """Build the method's denoiser over a store."""
@@ -120,8 +119,7 @@ class Method:
         if "mask_threshold" in self.names:
             values.setdefault("mask_threshold", default_mask_threshold(store.shape))
         arguments = {self.names[name]: values[name] for name in values if name in self.names}
-        denoiser: Denoiser = self.kind(store, **arguments)
-        return denoiser
+        return self.kind(store, **arguments)
 
 
 class _NoImages:

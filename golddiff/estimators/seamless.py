@@ -64,5 +64,4 @@ def smoothed(images: F64, flatness: float, power: float = 1.0) -> F64:
     eigenvalues = [2 - 2 * np.cos(np.pi * np.arange(n) / n) for n in images.shape[2:]]
     scale = (flatness + eigenvalues[0][:, None] + eigenvalues[1]) ** power
     spectrum = dctn(images, axes=(2, 3), norm="ortho") / scale
-    solution: F64 = idctn(spectrum, axes=(2, 3), norm="ortho")
-    return solution
+    return idctn(spectrum, axes=(2, 3), norm="ortho")

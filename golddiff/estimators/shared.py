@@ -79,8 +79,7 @@ class UnitMasks:
 
     def mean(self, side: Side | None) -> F32:
         """The mean mask of all outputs, (1, D); ``side`` is ignored, as there are no tiles."""
-        averaged: F32 = self.at_pixels(self.shares).mean(axis=1)
-        return averaged[None]
+        return self.at_pixels(self.shares).mean(axis=1)[None]
 
     def logits_of(
         self, images: Any, x: F32, sigma: float, pixel: int | None
@@ -102,8 +101,7 @@ class UnitMasks:
         """Values per unit (k, U) expanded or interpolated to values per pixel (k, P)."""
         if self.between is None:
             return of_units[:, self.unit]
-        of_pixels: NDArray[np.floating] = of_units @ self.between
-        return of_pixels
+        return of_units @ self.between
 
     def mask_product(
         self, store: DeviceStore | None = None
@@ -186,5 +184,4 @@ def _between(pixels: int, side: int) -> F32:
     """Weights (units, pixels) of linear interpolation from unit centres to pixels, on one axis."""
     units = -(-pixels // side)
     centres = np.clip((np.arange(pixels) + 0.5) / side - 0.5, 0, units - 1)
-    weights: F32 = np.maximum(0, 1 - np.abs(centres - np.arange(units)[:, None])).astype(np.float32)
-    return weights
+    return np.maximum(0, 1 - np.abs(centres - np.arange(units)[:, None])).astype(np.float32)

@@ -120,7 +120,7 @@ def values_at(store: Any, rows: I64, pixel: int | None) -> F32:
     columns = outputs_at(store, pixel)
     with store.stored.resident(rows) as (loaded, local_rows):
         numbers = loaded.flat[local_rows[:, None], columns].astype(np.float32)
-        return loaded.scaled(numbers)  # type: ignore[no-any-return]
+        return loaded.scaled(numbers)
 
 
 def outputs_at(store: Any, pixel: int) -> I64:

@@ -154,4 +154,4 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
     if not callable(choice):
         got = type(choice).__name__ if hasattr(choice, "config") else f"{choice!r:.{SHOWN}}"
         raise ArgumentError(f"schedule: got {got}, expected {expected}")
-    return choice  # type: ignore[no-any-return]
+    return choice

@@ -63,7 +63,7 @@ def is_array(value: object) -> bool:
 def as_array(value: Any, description: str) -> NDArray[Any]:
     """A NumPy view of an array or a torch tensor."""
     if not _is_tensor(value):
-        return value  # type: ignore[no-any-return]
+        return value
     torch = sys.modules["torch"]
     # Sparse, quantised and meta tensors have no dense values to read.
     with readable(f"{description} is a tensor that cannot be read"):

@@ -159,7 +159,7 @@ class _Mean(torch.autograd.Function):
     @staticmethod
     def forward(x: torch.Tensor, sigma: Any, posterior: Any, memo: SimpleNamespace) -> torch.Tensor:
         memo.posterior = posterior(x.detach(), sigma)
-        return memo.posterior.mean.clone()  # type: ignore[no-any-return]
+        return memo.posterior.mean.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:

@@ -129,7 +129,7 @@ class PosteriorPass:
             estimator, query = with_images(self.ready(sigma), self.images), x[:, : self.images.d]
             posterior, logits = estimator.weigh_with_logits(query.astype(np.float32), sigma, part)
             self._cache[_numbers(x), part.rows] = logits
-            return posterior  # type: ignore[no-any-return]
+            return posterior
         return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
 
     def tiled_posterior(self, x: F64, sigma: float, support: TiledSupport) -> Posterior:

@@ -90,8 +90,7 @@ class AdaptiveSchedule:
                 "(golddiff.ImageStore)"
             )
         schedule_class = getattr(estimator, "fitted_schedule", FittedSchedule)
-        fitted: FittedSchedule = schedule_class(estimator, self)
-        return fitted
+        return schedule_class(estimator, self)
 
 
 @dataclass(frozen=True)
@@ -322,5 +321,4 @@ class _LevelSearch:
     def _posterior(self, x: F32, query: int, supports: Sequence[AnySupport]) -> Posterior:
         """The partial posterior of one query, with one row for each support."""
         estimator, copies = self._estimator, np.repeat(x[query : query + 1], len(supports), axis=0)
-        posterior: Posterior = estimator.store.posterior(estimator, copies, self._sigma, supports)
-        return posterior
+        return estimator.store.posterior(estimator, copies, self._sigma, supports)

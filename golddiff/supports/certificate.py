@@ -98,8 +98,7 @@ def least_squares(index: Index, x: F32, rows: I64) -> F64:
     shift = FLOAT32_ROUNDING * store.radius**2
     gap = np.maximum(np.sqrt((rest**2 - shift).clip(0)) - high, low - np.sqrt(rest**2 + shift))
     apart = np.sqrt(distances.astype(np.float64)) - error - query_error
-    bounds: F64 = np.maximum(apart - slack, 0.0) ** 2 + np.maximum(gap - slack, 0.0) ** 2
-    return bounds
+    return np.maximum(apart - slack, 0.0) ** 2 + np.maximum(gap - slack, 0.0) ** 2
 
 
 class _Sums:

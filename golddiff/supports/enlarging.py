@@ -92,8 +92,7 @@ class DrawnImages:
 
     def mean(self) -> F64:
         """The posterior mean, (D,)."""
-        mean: F64 = self._compose(_ratio(self._sums.sum(axis=0), self._totals.sum(axis=0))[None])[0]
-        return mean
+        return self._compose(_ratio(self._sums.sum(axis=0), self._totals.sum(axis=0))[None])[0]
 
     def square(self) -> tuple[float, float]:
         """The estimated mean squared error, and the effective number of directions of the error.
@@ -218,8 +217,7 @@ def best_counts(squares: F64, counts: I64, sizes: I64, square: float) -> F64:
     """
     p = np.log2(rule.DECAY)
     scale = (squares * counts**p) ** (1 / (p + 1))
-    best: F64 = scale * (scale @ sizes / sizes.sum() / square) ** (1 / p)
-    return best
+    return scale * (scale @ sizes / sizes.sum() / square) ** (1 / p)
 
 
 def _directions(vectors: F64) -> float:
@@ -239,5 +237,4 @@ def _directions(vectors: F64) -> float:
 def _ratio(sums: F64, totals: F64) -> F64:
     """Sums (..., D) divided by the totals (..., L) that channels share; 0 if a total is 0."""
     channels = sums.reshape(*sums.shape[:-1], -1, totals.shape[-1])
-    mean: F64 = (channels / np.where(totals > 0, totals, np.inf)[..., None, :]).reshape(sums.shape)
-    return mean
+    return (channels / np.where(totals > 0, totals, np.inf)[..., None, :]).reshape(sums.shape)

@@ -71,8 +71,7 @@ def columns_of(shape: tuple[int, ...]) -> I64:
     c, h, w = shape
     high, wide = (max(s for s in range(1, SIDE + 1) if side % s == 0) for side in (h, w))
     split = np.arange(d).reshape(c, h // high, high, w // wide, wide)
-    blocks: I64 = split.transpose(1, 3, 0, 2, 4).reshape(-1, c * high * wide)
-    return blocks
+    return split.transpose(1, 3, 0, 2, 4).reshape(-1, c * high * wide)
 
 
 def numbers_of(shape: tuple[int, ...]) -> int:

@@ -192,8 +192,7 @@ class ShardedSearch:
     def drawn(self, query: int, count: int, seeds: tuple[int, ...]) -> Support:
         """See :class:`NeighborSearch`."""
         x, sums = self._x[query : query + 1], self._sums[query]
-        drawn: Support = self._store.answer(self._draw, x, self._within, count, seeds, sums)
-        return drawn
+        return self._store.answer(self._draw, x, self._within, count, seeds, sums)
 
     def _nearest_rows(self, query: int, location: int, count: int) -> I64:
         """Ascending rows of a location's nearest images, requested for all locations at once."""
