@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from importlib import resources
 from typing import get_args
 
@@ -203,7 +203,8 @@ def preset(name: str) -> list[tuple[float, int]]:
     Entry i of 20 belongs to t = i / 20 and alpha_bar = cos^2(pi/2 * t / 1.008), so that sigma =
     sqrt((1 - alpha_bar) / alpha_bar) = tan(pi/2 * t / 1.008). Entry 0 has sigma 0 and is omitted.
     """
-    presets = _presets()
+    file = resources.files("golddiff") / "data" / "kamb_patch_sizes.json"
+    presets = json.loads(file.read_text("utf-8"))["patch_sizes"]
     if name not in presets:
         raise ArgumentError(
             f"patch_sizes: got {name!r}, expected one of the presets {', '.join(sorted(presets))}"
@@ -215,12 +216,6 @@ def preset(name: str) -> list[tuple[float, int]]:
 def calibration_sigma(t: float) -> float:
     """The noise level at the authors' time t in [0, 1]."""
     return math.tan(math.pi / 2 * t / 1.008)
-
-
-@cache
-def _presets() -> dict[str, list[int]]:
-    file = resources.files("golddiff") / "data" / "kamb_patch_sizes.json"
-    return json.loads(file.read_text("utf-8"))["patch_sizes"]
 
 
 def check_boundary(boundary: str) -> None:

@@ -15,13 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.kernels.mask_tree import (
-    Additions,
-    MaskTree,
-    additions,
-    is_valid,
-    tree_from_additions,
-)
+from golddiff.kernels.mask_tree import Additions, MaskTree, additions, is_valid, tree_from_additions
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Factor
 from golddiff.store.training_set import TrainingSet

@@ -171,7 +171,9 @@ class NetworkLike(Denoiser):
         saved = self.store.artifacts.load(ARTIFACT)
         if saved is None:
             mirrors = self._patches is not None and mirrored_is_likely(self.store)
-            tensors = {**self._tensors(), "mirrors": np.array(mirrors)}
+            tensors = {"mirrors": np.array(mirrors), **_named("mixture", self._mixture.fitted())}
+            for region, patches in enumerate(self._patches.fitted() if self._patches else []):
+                tensors |= _named(f"patches.{region}", patches)
             self.store.artifacts.save(ARTIFACT, tensors)
         else:
             mirrors = bool(saved["mirrors"])
@@ -201,12 +203,6 @@ class NetworkLike(Denoiser):
             "denoiser: part of what NetworkLike returns is a mixture of Gaussians, which has no "
             "sources; expected a method that weighs training images, such as its attribute golden"
         )
-
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        tensors = _named("mixture", self._mixture.fitted())
-        for region, fitted in enumerate(self._patches.fitted() if self._patches else []):
-            tensors |= _named(f"patches.{region}", fitted)
-        return tensors
 
 
 def mirrored(x: F32, shape: tuple[int, ...]) -> F32:

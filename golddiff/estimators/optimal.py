@@ -17,7 +17,7 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.exact import FirstPass
 from golddiff.store.posteriors import as_support, fitting
 from golddiff.support import ABSENT, AnySupport, LogWeights, Prior, Support
-from golddiff.system.numbers import F32, F64, I64
+from golddiff.system.numbers import F32, F64
 
 # Images whose log posterior weight is lower are skipped: 10^7 of them change no result by 1e-6.
 NEGLIGIBLE_LOG_WEIGHT = -30.0
@@ -120,7 +120,12 @@ class Optimal(Estimator):
             derivative in x, then the sums of c_i s_i, c_i and w_i s_i.
         """
         prior, gain, mean = part.log_importance(), precision(sigma), known.mean
-        kept, log_shares = self._log_shares(x, sigma, part, known)
+        logits = known.logits
+        if logits is None:  # not cached by the first pass
+            logits = self.logits(x.astype(np.float32), sigma, part)
+        log_shares = logits - known.log_total
+        kept = np.flatnonzero((log_shares > NEGLIGIBLE_LOG_WEIGHT).any(axis=0))
+        log_shares = log_shares[:, kept]
         shares = np.exp(log_shares)
         with self.images.stored.resident(part.rows[kept]) as (loaded, rows):
             if cotangent is None:
@@ -131,15 +136,6 @@ class Optimal(Estimator):
         slopes = (log_shares - prior[..., kept]) / gain  # up to a constant common to all images
         terms = np.stack([pulls * slopes, pulls, shares * slopes], axis=1)
         return np.concatenate([in_x, terms.sum(axis=2)], axis=1)
-
-    def _log_shares(self, x: F64, sigma: float, part: Support, known: FirstPass) -> tuple[I64, F64]:
-        """Positions (k,) of the part's non-negligible images, and log posterior weights (b, k)."""
-        logits = known.logits
-        if logits is None:  # not cached by the first pass
-            logits = self.logits(x.astype(np.float32), sigma, part)
-        log_shares = logits - known.log_total
-        kept = np.flatnonzero((log_shares > NEGLIGIBLE_LOG_WEIGHT).any(axis=0))
-        return kept, log_shares[:, kept]
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """:meth:`weigh` in torch."""

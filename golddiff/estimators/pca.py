@@ -20,13 +20,7 @@ from golddiff.estimators.seamless import Seamless
 from golddiff.estimators.shared import SIDES, Summands, UnitMasks
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.kernels.lanes import BLOCK
-from golddiff.kernels.mask_tree import (
-    MaskTree,
-    dense_mask,
-    mean_mask,
-    output_masks,
-    tile_trees,
-)
+from golddiff.kernels.mask_tree import MaskTree, dense_mask, mean_mask, output_masks, tile_trees
 from golddiff.kernels.pca_cpu import add_resident, masked_posterior
 from golddiff.kernels.pca_logits import masked_logits
 from golddiff.kernels.pca_moments import masked_moments
