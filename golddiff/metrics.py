@@ -45,17 +45,11 @@ def r2_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     """Coefficient of determination of each image: 1 - SS_res / (D * var(reference image)).
 
     The variance is unbiased, over the D values of the reference image; both are mapped from
-    [-1, 1] to [0, 1] and clipped. Source: Kamb & Ganguli 2024; paper, Sec. 4.1.
-
-    Args:
-        images: (B, *shape).
-        reference: (B, *shape).
+    [-1, 1] to [0, 1] and clipped. Takes the arguments of :func:`mse_per_image` and raises the same
+    errors. Source: Kamb & Ganguli 2024; paper, Sec. 4.1.
 
     Returns:
         (B,) float64; NaN where the reference image is constant.
-
-    Raises:
-        ArgumentError: the shapes differ, or a tensor is not of floats.
     """
     a, b = _unit_range(images, reference)
     variance = b.var(dim=1, unbiased=True)

@@ -63,11 +63,9 @@ class Posterior:
 
     @classmethod
     def of_queries(cls, parts: Sequence[Posterior], queries: Sequence[int]) -> Posterior:
-        """Concatenate posteriors of different queries, in query order.
+        """The posteriors of disjoint sets of queries as one, in query order.
 
-        Args:
-            parts: posteriors of disjoint sets of queries.
-            queries: the query index of each row of the concatenated parts.
+        ``queries`` are the query indices of the rows of all parts.
         """
         if len(parts) == 1:
             return parts[0]

@@ -124,9 +124,7 @@ def is_measured(store: ImageStore) -> bool:
 def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
     """The store's dial, measured at the first call and saved in its folder if that is writable.
 
-    Args:
-        store: the training set.
-        watch: called with the number of parts done and their total.
+    ``watch`` is called with the number of parts done and their total.
     """
     store = opened(store)
     if store not in _dials:

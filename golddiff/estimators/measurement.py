@@ -194,17 +194,10 @@ def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> 
 def measurements(
     operator: Any, y: torch.Tensor, shape: tuple[int, ...], noise: float, soft: float
 ) -> list[Measurement]:
-    """One :class:`Measurement` for each of B images.
+    """The measurement of each of B images, from measured values y (B, *measured).
 
-    Args:
-        operator: as for :func:`linear`.
-        y: (B, *measured) measured values.
-        shape: shape of an image.
-        noise: standard deviation of y's noise.
-        soft: standard deviation in the likelihood of training images, above 0.
-
-    Raises:
-        ArgumentError: as :func:`linear`.
+    ``operator`` and ``shape`` are as for :func:`linear`, which may raise ArgumentError; ``noise``
+    and ``soft``, above 0, as in :class:`Measurement`.
     """
     a = linear(operator, shape, tuple(y.shape[1:]))
     values = (y.detach().to("cpu", torch.float64).reshape(len(y), -1) - a.constant).numpy()

@@ -206,14 +206,9 @@ class NearestImages:
 def best_counts(squares: F64, counts: I64, sizes: I64, square: float) -> F64:
     """The image counts (T,) that reach a mean squared error over all outputs with fewest images.
 
-    A tile's mean squared error falls as a k^-p with its count k. The total count is least if
-    a k^-(p + 1) is the same for all tiles.
-
-    Args:
-        squares: (T,) mean squared errors of the tiles.
-        counts: (T,) image counts that have these errors.
-        sizes: (T,) number of outputs of each tile.
-        square: target mean squared error.
+    ``squares`` (T,) are the tiles' mean squared errors with ``counts`` (T,) images, and ``sizes``
+    (T,) their numbers of outputs. A tile's error falls as a k^-p with its count k. The total count
+    is least if a k^-(p + 1) is the same for all tiles.
     """
     p = np.log2(rule.DECAY)
     scale = (squares * counts**p) ** (1 / (p + 1))
