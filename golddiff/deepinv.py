@@ -62,6 +62,5 @@ class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
         """
         level = torch.as_tensor(sigma, device=x.device).to(torch.float64).reshape(-1)
         level = torch.where(level == 0, MIN_SIGMA, level)
-        level = level if level.numel() > 1 else level.reshape(())
         x0: torch.Tensor = (self.denoiser(2 * x - 1, 2 * level, self.labels) + 1) / 2
         return x0.to(x.dtype)

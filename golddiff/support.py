@@ -77,9 +77,6 @@ class OfChannel:
 
     side: int  # in pixels
 
-    def __str__(self) -> str:
-        return f"{self.side}x{self.side} of a channel"
-
 
 Side = int | OfChannel
 

@@ -11,7 +11,7 @@ from golddiff.estimators.gaussians import Gaussian, GaussianDenoiser
 from golddiff.store.images import StoreOrPath
 from golddiff.store.statistics import Axes
 from golddiff.support import Prior, RandomSample
-from golddiff.system.arguments import MOST, check_number
+from golddiff.system.arguments import check_not_negative
 from golddiff.system.numbers import F32, F64, I64, check_count, check_seed
 
 IMAGES_PER_COMPONENT = 100  # minimum on average; fewer determine a covariance poorly
@@ -75,8 +75,7 @@ class GaussianMixture(GaussianDenoiser):
         super().__init__(store)
         self.components = check_count("components", components)
         self.rank = check_count("rank", rank)
-        expected = "a number of images, >= 0"
-        self.shrinkage = check_number("shrinkage", shrinkage, expected, 0, MOST)
+        self.shrinkage = check_not_negative("shrinkage", shrinkage)
         self.seed = check_seed(seed)
         self._fitted: dict[Prior, Components] = {}
 
@@ -152,7 +151,7 @@ def fit(z: F32, member: I64, shrinkage: float) -> Components:
     for c in range(k):
         images = max(counts[c] - 1 + shrinkage, 1)
         covariance = (scatters[c] + shrinkage * pooled) / images
-        variances[c], axes[c] = np.linalg.eigh(covariance) if r else (np.empty(0), np.empty((0, 0)))
+        variances[c], axes[c] = np.linalg.eigh(covariance)
     # Rounding leaves tiny negative eigenvalues in directions without variance.
     return Components(np.log(counts / len(z)), means, variances.clip(min=0), axes)
 

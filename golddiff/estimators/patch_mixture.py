@@ -19,7 +19,7 @@ from golddiff.denoiser import Denoiser
 from golddiff.estimators.mixture import Components, cluster, denoised, fit
 from golddiff.store.images import StoreOrPath
 from golddiff.support import Prior
-from golddiff.system.arguments import MOST, check_number
+from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64, check_count, check_seed
 
@@ -81,8 +81,7 @@ class PatchMixture(Denoiser):
         side = check_count("side", side)
         if side > smaller:
             raise ArgumentError(f"side: got {side}, expected at most {smaller}, the images' side")
-        expected = "a number of patches, >= 0"
-        self.shrinkage = check_number("shrinkage", shrinkage, expected, 0, MOST)
+        self.shrinkage = check_not_negative("shrinkage", shrinkage)
         self.side, self.seed = side, check_seed(seed)
         self.components = check_count("components", components)
         self.rank = check_count("rank", rank)

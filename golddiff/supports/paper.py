@@ -88,8 +88,6 @@ class PaperSchedule:
         m, k = self.budgets(sigma, n)
         candidates: Support | RuleSupport = store.everything(label)
         shape, distance_per_nat = quarter_shape(store.shape), 1 / precision(sigma)
-        if k == n:
-            return [candidates] * len(x)
         if self.variant == "released":
             shape = side_16_shape(store.shape)
             if m < n:
