@@ -201,7 +201,6 @@ class _EveryThreshold:
         chunks = x.chunk(len(THRESHOLDS))
         for threshold, masks, chunk in zip(THRESHOLDS, every_masks, chunks, strict=True):
             denoiser = at_threshold(self.store, threshold)
-            assert isinstance(denoiser.base, PCA)
             denoiser.base.ready(level, masks)
             outputs.append(denoiser(chunk, level))
             self.done += 1

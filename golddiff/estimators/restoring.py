@@ -22,6 +22,7 @@ from golddiff.kernels.stored import Stored
 from golddiff.noise import Labels, Sigma, precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
+from golddiff.store.posteriors import as_support
 from golddiff.support import AnySupport, LogWeights, Prior, Support
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.numbers import F32, F64
@@ -109,8 +110,7 @@ class Restoring(Estimator):
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
         """The terms of one query (D,); see the base class."""
-        assert isinstance(support, Support)
-        for part in support.split(self.part_size):
+        for part in as_support(support).split(self.part_size):
             logits = self._logits(self.images.values(part.rows), x, sigma)
             logits += part.log_importance()
             if pixel is not None:

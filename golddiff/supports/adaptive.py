@@ -117,9 +117,7 @@ class FittedSchedule:
     @cached_property
     def index(self) -> Index:
         """The index of the store; built if it does not exist."""
-        store = self.estimator.store
-        assert isinstance(store, ImageStore)
-        return open_or_build(store)
+        return open_or_build(self.estimator.store)
 
     def results(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
         """The result of each query (b, D), independent of the other queries."""
@@ -202,8 +200,7 @@ class _LevelSearch:
     """Answers queries of one noise level and prior, from ever larger samples of the images."""
 
     def __init__(self, schedule: FittedSchedule, sigma: float, prior: Prior, seed: int) -> None:
-        self._schedule, self._sigma = schedule, sigma
-        self._estimator, self._tol = schedule.estimator, schedule.settings.tol
+        self._estimator, self._tol, self._sigma = schedule.estimator, schedule.settings.tol, sigma
         self._metric, self._narrow = schedule.comparison(sigma)
         self._gain = precision(sigma)
         self._everything = self._estimator.store.everything(prior)
@@ -234,7 +231,6 @@ class _LevelSearch:
             if isinstance(store, ImageStore):
                 search = NeighborSearch(store, metric, batch, within.rows, self._gain, offsets)
             else:
-                assert isinstance(within, RuleSupport)
                 search = ShardedSearch(store, metric, batch, within, self._gain)
             yield from map_ordered(partial(self._from_draws, batch, search), range(len(batch)))
 

@@ -21,7 +21,7 @@ from golddiff.kernels.rows import squared_distances
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import AnySupport, RuleSupport, Support, TiledSupport, concatenated
+from golddiff.support import AnySupport, Support, TiledSupport, concatenated
 from golddiff.supports.index.drawing import WeightTotals, drawn, proposal, summary, uniform
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import map_ordered
@@ -168,7 +168,7 @@ class ShardedSearch:
     """Like :class:`NeighborSearch`, over a training set in shards."""
 
     def __init__(
-        self, store: TrainingSet, metric: Metric, x: F32, within: RuleSupport, gain: float
+        self, store: TrainingSet, metric: Metric, x: F32, within: AnySupport, gain: float
     ) -> None:
         self.images = len(within)
         self._store, self._metric, self._x, self._within = store, metric, x, within
