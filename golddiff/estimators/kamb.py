@@ -107,10 +107,8 @@ class Kamb(Estimator):
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a part; each pixel is a location."""
-        images, (channels, height, width) = self.images, self.images.shape
-        return patch_posterior(
-            images.stored, part, x, sigma, self._axes(sigma), (channels, height, width),
-        )  # fmt: skip
+        images = self.images
+        return patch_posterior(images.stored, part, x, sigma, self._axes(sigma), images.shape)
 
     def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:
         """See the base class; one term per offset between two positions."""
@@ -129,38 +127,30 @@ class Kamb(Estimator):
 
         As :meth:`golddiff.estimators.optimal.Optimal.moments`, with three sums for every pixel.
         """
-        images, (channels, height, width) = self.images, self.images.shape
         return patch_moments(
-            images.stored, part, x, sigma, self._axes(sigma), (channels, height, width),
+            self.images.stored, part, x, sigma, self._axes(sigma), self.images.shape,
             known.in_float32(cotangent),
         )  # fmt: skip
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """:meth:`weigh` in torch."""
-        channels, height, width = self.images.shape
         size, boundary = self._patches(sigma)
-        return partial(
-            patches,
-            gain=precision(sigma),
-            shape=(channels, height, width),
-            size=size,
-            boundary=boundary,
-        )
+        gain, shape = precision(sigma), self.images.shape
+        return partial(patches, gain=gain, shape=shape, size=size, boundary=boundary)
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
         """The terms of one query (D,); each pixel is a location. See the base class."""
-        images, (channels, height, width) = self.images, self.images.shape
+        images, width = self.images, self.images.shape[2]
         vertical, horizontal = self._axes(sigma)
         if pixel is not None:
             vertical, horizontal = vertical.at(pixel // width), horizontal.at(pixel % width)
 
         def task(part: Support) -> Contribution:
             logits, values, best = patch_contributions(
-                images.stored, part, x, sigma, (vertical, horizontal), (channels, height, width),
-                top,
-            )  # fmt: skip
+                images.stored, part, x, sigma, (vertical, horizontal), images.shape, top
+            )
             if pixel is not None:
                 selected, values = slice(pixel, pixel + 1), values[:, outputs_at(images, pixel)]
                 logits, best = logits[selected].copy(), tuple(a[selected] for a in best)

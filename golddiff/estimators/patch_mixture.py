@@ -92,7 +92,8 @@ class PatchMixture(Denoiser):
         p = self.side
         images = x.reshape(-1, *self.store.shape)
         windows = np.lib.stride_tricks.sliding_window_view(images, (p, p), axis=(2, 3))
-        window = _window(p)
+        triangle = 1 - np.abs(2 * np.arange(p) + 1 - p) / (p + 1)
+        window = np.outer(triangle, triangle).astype(np.float32)  # largest at the centre
         sums, weights = np.zeros_like(images), np.zeros(images.shape[2:], np.float32)
         for fitted, (tops, lefts) in zip(self.fitted(), self.regions(), strict=True):
             selected = windows[:, :, tops][:, :, :, lefts].transpose(0, 2, 3, 1, 4, 5)
@@ -177,9 +178,3 @@ class PatchMixture(Denoiser):
 def _starts(size: int, side: int) -> I64:
     """The first positions of patches along an axis: every half side, and flush with the end."""
     return np.unique(np.append(np.arange(0, size - side + 1, max(1, side // 2)), size - side))
-
-
-def _window(side: int) -> F32:
-    """Positive weights (side, side), largest at the centre."""
-    triangle = 1 - np.abs(2 * np.arange(side) + 1 - side) / (side + 1)
-    return np.outer(triangle, triangle).astype(np.float32)

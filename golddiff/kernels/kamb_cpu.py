@@ -102,7 +102,7 @@ def patch_posterior(
     x: F32,
     sigma: float,
     axes: tuple[Axis, Axis],
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
 ) -> Posterior:
     """Partial posterior of queries over some images; one location per pixel, for all channels.
 

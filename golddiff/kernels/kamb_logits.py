@@ -27,7 +27,7 @@ def patch_contributions(
     x: F32,
     sigma: float,
     axes: tuple[Axis, Axis],
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     top: int,
 ) -> tuple[F64, F64, tuple[NDArray[Any], ...]]:
     """The contributions of images at each pixel of one query (C*H*W,).

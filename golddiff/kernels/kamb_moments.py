@@ -144,7 +144,7 @@ def patch_moments(
     x: F64,
     sigma: float,
     axes: tuple[Axis, Axis],
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     known: tuple[F32, F32, F32, F32],
 ) -> F64:
     """Sums over images; as :func:`golddiff.kernels.pca_moments.masked_moments`, L = H W locations.

@@ -103,7 +103,7 @@ def patches(
     log_weights: torch.Tensor | None,
     x: torch.Tensor,
     gain: float,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     size: int,
     boundary: str,
 ) -> Sums:
