@@ -5,7 +5,7 @@ Like the masked kernel, it processes 64 images side by side, with intermediate r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -24,8 +24,7 @@ def block_of_each(shape: tuple[int, ...]) -> I64:
     return tile_of_each(as_image(shape), OfChannel(SIDE))
 
 
-@dataclass(frozen=True)
-class BlockWeights:
+class BlockWeights(NamedTuple):
     """The weights of blocks in each tile's distance, in compressed sparse rows."""
 
     columns: I64  # input values to read, for :func:`golddiff.kernels.gather.gather`
@@ -86,8 +85,4 @@ def block_distances(
     (:func:`golddiff.kernels.gather.padded`). Whole groups of 64 images are written, also where the
     last rows fill only a part of one.
     """
-    w = block_weights
-    _block_distances(
-        stored.flat, rows, x, *stored.scaling,
-        w.columns, w.inputs, w.values, w.ends, w.used, w.tiles, w.weights, out, begin,
-    )  # fmt: skip
+    _block_distances(stored.flat, rows, x, *stored.scaling, *block_weights, out, begin)

@@ -11,8 +11,7 @@ CUTOFF nats below its position's best is skipped: a billion of them weigh below 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -43,8 +42,7 @@ NO_LOGIT = np.float32(-1e36)  # initial best logit of a position
 EMPTY_LANE = np.float32(-2e38)  # log weight of a lane without an image
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """The positions compared along one axis, as runs of constant offset.
 
     A run compares the outputs first <= u < last with u + offset, for patches of side 2 * reach + 1.
@@ -114,14 +112,10 @@ def patch_posterior(
     total = np.zeros((b, positions))
     weighted = np.zeros((b, channels * positions))
     gain = np.float32(precision(sigma))
-    vertical, horizontal = axes
     with stored.resident(part.rows) as (loaded, rows):
         _patch_posterior(
             loaded.flat, rows, part.log_importance().astype(np.float32), *roots(x, sigma), gain,
-            channels, height, width,
-            vertical.runs, vertical.query, vertical.image, vertical.reach,
-            horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
-            *stored.scaling, log_max, total, weighted,
+            shape, *axes, *stored.scaling, log_max, total, weighted,
         )  # fmt: skip
     return Posterior(
         np.where(log_max > NO_LOGIT, log_max, -np.inf).astype(np.float64), total, weighted
@@ -130,16 +124,16 @@ def patch_posterior(
 
 @njit(nogil=True, cache=True)
 def _patch_posterior(  # type: ignore[no-untyped-def]
-    flat, rows, log_weights, first_root, second_root, gain, channels, height, width,
-    v_runs, v_query, v_image, v_reach, h_runs, h_query, h_image, h_reach,
+    flat, rows, log_weights, first_root, second_root, gain, shape, vertical, horizontal,
     scale, offset, log_max, total, weighted,
 ):  # fmt: skip
+    channels, height, width = shape
     positions = height * width
     y = empty_numbers(channels * positions * LANES)
     prior = empty_numbers(LANES)
     sums = empty_numbers(positions * (1 + channels) * LANES)
-    line = empty_numbers((width + 2 * h_reach) * LANES)
-    lines = empty_numbers((height + 2 * v_reach) * width * LANES)
+    line = empty_numbers((width + 2 * horizontal.reach) * LANES)
+    lines = empty_numbers((height + 2 * vertical.reach) * width * LANES)
     distances = empty_numbers(positions * LANES)
     folded_at = log_max.copy()
 
@@ -148,48 +142,49 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
         for q in range(len(log_max)):
             root, other, best = first_root[q], second_root[q], log_max[q]
             sums[:] = np.float32(0.0)
-            for i in range(len(v_runs)):
-                top, bottom, v_at = v_runs[i]
-                for j in range(len(h_runs)):
-                    left, right, h_at = h_runs[j]
+            for i in range(len(vertical.runs)):
+                top, bottom, v_at = vertical.runs[i]
+                for j in range(len(horizontal.runs)):
+                    left, right, h_at = horizontal.runs[j]
                     span = right - left
                     patch_distances(
-                        distances, lines, line, root, other, y, channels, height, width,
-                        bottom - top, v_query, v_image, v_at, v_reach,
-                        span, h_query, h_image, h_at, h_reach,
+                        distances, lines, line, root, other, y, shape,
+                        vertical, v_at, bottom - top, horizontal, h_at, span,
                     )  # fmt: skip
                     for r in range(bottom - top):
                         _accumulate(
                             sums, best, distances, r * span, y, prior, gain, channels,
-                            positions, (top + r) * width + left, span, h_image, h_at + h_reach,
-                            v_image[v_at + v_reach + r] * width,
+                            positions, (top + r) * width + left, span,
+                            horizontal.image, h_at + horizontal.reach,
+                            vertical.image[v_at + vertical.reach + r] * width,
                         )  # fmt: skip
             _fold(total[q], weighted[q], folded_at[q], best, sums, channels, positions)
 
 
 @njit(nogil=True, cache=True)
 def patch_distances(  # type: ignore[no-untyped-def]
-    distances, lines, line, root, other, y, channels, height, width,
-    count, v_query, v_image, v_at, v_reach, span, h_query, h_image, h_at, h_reach,
+    distances, lines, line, root, other, y, shape,
+    vertical, v_at, count, horizontal, h_at, span,
 ):  # fmt: skip
     """distances[r * span + j] of the patches around count x span outputs at one offset.
 
     ``line`` and ``lines`` are buffers.
     """
-    for r in range(count + 2 * v_reach):
-        query_row, image_row = v_query[v_at + r], v_image[v_at + r]
+    channels, height, width = shape
+    for r in range(count + 2 * vertical.reach):
+        query_row, image_row = vertical.query[v_at + r], vertical.image[v_at + r]
         if query_row < 0:
             lines[r * span * LANES : (r + 1) * span * LANES] = np.float32(0.0)
             continue
-        if r >= height and query_row == v_query[v_at + r - height]:
+        if r >= height and query_row == vertical.query[v_at + r - height]:
             _copy_blocks(lines, r * span, (r - height) * span, span)
             continue
         _differences(
             line, root, other, y, channels, height * width, query_row * width,
-            image_row * width, width, h_query, h_image, h_at, span + 2 * h_reach,
+            image_row * width, width, horizontal, h_at, span + 2 * horizontal.reach,
         )  # fmt: skip
-        box_sum(lines, r * span, line, span, 2 * h_reach + 1, 1)
-    box_sum(distances, 0, lines, count * span, 2 * v_reach + 1, span)
+        box_sum(lines, r * span, line, span, 2 * horizontal.reach + 1, 1)
+    box_sum(distances, 0, lines, count * span, 2 * vertical.reach + 1, span)
 
 
 @njit(nogil=True, cache=True)
@@ -209,21 +204,20 @@ def load_images(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _differences(  # type: ignore[no-untyped-def]
-    line, root, other, y, channels, positions, query_row, image_row, width,
-    h_query, h_image, h_at, n,
+    line, root, other, y, channels, positions, query_row, image_row, width, axis, at, n
 ):  # fmt: skip
     """line[j] = sum over channels of (root - y)(other - y) at the j-th source position."""
     plane = positions * LANES
     for j in range(n):
-        u = h_query[h_at + j]
+        u = axis.query[at + j]
         if u < 0:
             store(line, j * LANES, spread(np.float32(0.0)))
             continue
-        if j >= width and u == h_query[h_at + j - width]:  # wraps around
+        if j >= width and u == axis.query[at + j - width]:  # wraps around
             _copy_blocks(line, j, j - width, 1)
             continue
         u += query_row
-        v = (h_image[h_at + j] + image_row) * LANES
+        v = (axis.image[at + j] + image_row) * LANES
         value = load(y, v)
         total = (value - root[u]) * (value - other[u])
         for _ in range(1, channels):

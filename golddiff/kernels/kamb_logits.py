@@ -47,15 +47,10 @@ def patch_contributions(
     scores = np.full((positions, top), -np.inf)
     best = np.full((positions, top), -1)  # places in ``rows``
     best_positions = np.full((positions, top), -1)
-    vertical, horizontal = axes
     with stored.resident(rows) as (loaded, local_rows):
         _patch_contributions(
             loaded.flat, local_rows, part.log_importance(), x.astype(np.float64), precision(sigma),
-            channels, height, width,
-            vertical.runs, vertical.query, vertical.image, vertical.reach,
-            horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
-            *stored.scaling,
-            logits, values, scores, best, best_positions,
+            shape, *axes, *stored.scaling, logits, values, scores, best, best_positions,
         )  # fmt: skip
     best_rows = np.where(best >= 0, rows[best], -1)
     return logits, values, (scores, best_rows, best_positions)
@@ -63,14 +58,14 @@ def patch_contributions(
 
 @njit(nogil=True, cache=True)
 def _patch_contributions(  # type: ignore[no-untyped-def]
-    flat, rows, log_weights, x, gain, channels, height, width,
-    v_runs, v_query, v_image, v_reach, h_runs, h_query, h_image, h_reach,
-    scale, offset, logits, values, scores, best, best_positions,
+    flat, rows, log_weights, x, gain, shape, vertical, horizontal, scale, offset,
+    logits, values, scores, best, best_positions,
 ):  # fmt: skip
+    channels, height, width = shape
     positions = height * width
     y = np.empty(channels * positions)
-    line = np.empty(width + 2 * h_reach)
-    lines = np.empty((height + 2 * v_reach, width))
+    line = np.empty(width + 2 * horizontal.reach)
+    lines = np.empty((height + 2 * vertical.reach, width))
     column = np.empty(width)
     log_max = np.empty(positions)
     total = np.empty(positions)
@@ -81,28 +76,28 @@ def _patch_contributions(  # type: ignore[no-untyped-def]
         log_max[:] = -np.inf
         total[:] = 0.0
         weighted = values[i]
-        for a in range(len(v_runs)):
-            first, last, v_at = v_runs[a]
-            for b in range(len(h_runs)):
-                left, right, h_at = h_runs[b]
+        for a in range(len(vertical.runs)):
+            first, last, v_at = vertical.runs[a]
+            for b in range(len(horizontal.runs)):
+                left, right, h_at = horizontal.runs[b]
                 span = right - left
-                for r in range(last - first + 2 * v_reach):
+                for r in range(last - first + 2 * vertical.reach):
                     _line_of_boxes(
                         lines[r], line, x, y, channels, positions,
-                        v_query[v_at + r] * width, v_image[v_at + r] * width,
-                        h_query, h_image, h_at, span, h_reach,
+                        vertical.query[v_at + r] * width, vertical.image[v_at + r] * width,
+                        horizontal, h_at, span,
                     )  # fmt: skip
                 column[:span] = 0.0
-                for r in range(2 * v_reach):
+                for r in range(2 * vertical.reach):
                     for j in range(span):
                         column[j] += lines[r, j]
                 for r in range(last - first):
                     for j in range(span):
-                        column[j] += lines[r + 2 * v_reach, j]
-                    row_of_image = v_image[v_at + v_reach + r] * width
+                        column[j] += lines[r + 2 * vertical.reach, j]
+                    row_of_image = vertical.image[v_at + vertical.reach + r] * width
                     for j in range(span):
                         u = (first + r) * width + left + j
-                        v = row_of_image + h_image[h_at + h_reach + j]
+                        v = row_of_image + horizontal.image[h_at + horizontal.reach + j]
                         logit = -gain * column[j]
                         if logit + log_weights[i] > scores[u, -1]:
                             _rank(
@@ -132,19 +127,18 @@ def _patch_contributions(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _line_of_boxes(  # type: ignore[no-untyped-def]
-    out, line, x, y, channels, positions, query_row, image_row,
-    h_query, h_image, h_at, span, reach,
+    out, line, x, y, channels, positions, query_row, image_row, axis, at, span
 ):  # fmt: skip
     """out[j] = squared distance of one row of the patch at the j-th compared position."""
     if query_row < 0:
         out[:span] = 0.0
         return
-    for j in range(span + 2 * reach):
+    for j in range(span + 2 * axis.reach):
         total = 0.0
-        u = h_query[h_at + j]
+        u = axis.query[at + j]
         if u >= 0:
             u += query_row
-            v = image_row + h_image[h_at + j]
+            v = image_row + axis.image[at + j]
             for _ in range(channels):
                 difference = x[u] - y[v]
                 total += difference * difference
@@ -152,10 +146,10 @@ def _line_of_boxes(  # type: ignore[no-untyped-def]
                 v += positions
         line[j] = total
     box = 0.0
-    for j in range(2 * reach):
+    for j in range(2 * axis.reach):
         box += line[j]
     for j in range(span):
-        box += line[j + 2 * reach]
+        box += line[j + 2 * axis.reach]
         out[j] = box
         box -= line[j]
 

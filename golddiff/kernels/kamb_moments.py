@@ -23,10 +23,11 @@ from golddiff.system.numbers import F32, F64
 
 @njit(nogil=True, cache=True)
 def _patch_moments(  # type: ignore[no-untyped-def]
-    flat, rows, log_weights, first_root, second_root, gain, channels, height, width,
-    v_runs, v_query, v_image, v_reach, h_runs, h_query, h_image, h_reach,
+    flat, rows, log_weights, first_root, second_root, gain, shape, vertical, horizontal,
     scale, offset, mean, log_max, share, cotangent, out,
 ):  # fmt: skip
+    channels, height, width = shape
+    v_reach, h_reach = vertical.reach, horizontal.reach
     positions = height * width
     d = channels * positions
     y = empty_numbers(d * LANES)
@@ -40,15 +41,14 @@ def _patch_moments(  # type: ignore[no-untyped-def]
         for q in range(len(log_max)):
             root, other = first_root[q], second_root[q]
             sums[:] = np.float32(0.0)
-            for i in range(len(v_runs)):
-                top, bottom, v_at = v_runs[i]
-                for j in range(len(h_runs)):
-                    left, right, h_at = h_runs[j]
+            for i in range(len(vertical.runs)):
+                top, bottom, v_at = vertical.runs[i]
+                for j in range(len(horizontal.runs)):
+                    left, right, h_at = horizontal.runs[j]
                     span, count = right - left, bottom - top
                     patch_distances(
-                        distances, lines, line, root, other, y, channels, height, width,
-                        count, v_query, v_image, v_at, v_reach,
-                        span, h_query, h_image, h_at, h_reach,
+                        distances, lines, line, root, other, y, shape,
+                        vertical, v_at, count, horizontal, h_at, span,
                     )  # fmt: skip
                     # From here, ``lines`` holds sums of c over patches along a row.
                     wide, any_pulls = span + 2 * h_reach, False
@@ -59,8 +59,9 @@ def _patch_moments(  # type: ignore[no-untyped-def]
                             line[: (span + 4 * h_reach) * LANES] = np.float32(0.0)
                         if not _weigh_row(
                             sums, line, 2 * h_reach, distances, r * span, y, prior, gain, channels,
-                            positions, (top + r) * width + left, span, h_image, h_at + h_reach,
-                            v_image[v_at + v_reach + r] * width,
+                            positions, (top + r) * width + left, span,
+                            horizontal.image, h_at + h_reach,
+                            vertical.image[v_at + v_reach + r] * width,
                             mean[q], log_max[q], share[q], cotangent, q,
                         ):  # fmt: skip
                             continue
@@ -72,11 +73,11 @@ def _patch_moments(  # type: ignore[no-untyped-def]
                         distances, 0, lines, (count + 2 * v_reach) * wide, 2 * v_reach + 1, wide
                     )
                     for r in range(count + 2 * v_reach):
-                        if v_query[v_at + r] >= 0:
+                        if vertical.query[v_at + r] >= 0:
                             _add_pulls(
                                 sums, distances, r * wide, y, channels, positions,
-                                v_query[v_at + r] * width, v_image[v_at + r] * width,
-                                h_query, h_image, h_at, wide, mean[q],
+                                vertical.query[v_at + r] * width, vertical.image[v_at + r] * width,
+                                horizontal, h_at, wide, mean[q],
                             )  # fmt: skip
             for n in range(out.shape[1]):
                 out[q, n] += np.float64(sum_of(load(sums, n * LANES)))
@@ -116,16 +117,16 @@ def _weigh_row(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _add_pulls(  # type: ignore[no-untyped-def]
-    sums, pulls, at, y, channels, positions, query_row, image_row, h_query, h_image, h_at, n, mean
+    sums, pulls, at, y, channels, positions, query_row, image_row, axis, axis_at, n, mean
 ):
     """Add one row of inputs, times the sums of c over the patches that contain them."""
     for j in range(n):
-        u = h_query[h_at + j]
+        u = axis.query[axis_at + j]
         if u < 0:
             continue
         pull = load(pulls, (at + j) * LANES)
         u += query_row
-        v = image_row + h_image[h_at + j]
+        v = image_row + axis.image[axis_at + j]
         for _ in range(channels):
             # c sums to 0 over images and positions, so the mean may replace the query.
             _add(sums, u, pull * (load(y, v * LANES) - mean[u]))
@@ -158,13 +159,10 @@ def patch_moments(
     gain, *_, cotangent = precision(sigma), *known
     d = channels * height * width
     out = np.zeros((len(x), d + 3 * height * width if len(cotangent) else d))
-    vertical, horizontal = axes
     with stored.resident(part.rows) as (loaded, rows):
         _patch_moments(
             loaded.flat, rows, part.log_importance().astype(np.float32),
-            *roots(x.astype(np.float32), sigma), np.float32(gain), channels, height, width,
-            vertical.runs, vertical.query, vertical.image, vertical.reach,
-            horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
+            *roots(x.astype(np.float32), sigma), np.float32(gain), shape, *axes,
             *stored.scaling, *known, out,
         )  # fmt: skip
     if len(cotangent):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,7 @@ def sides(level: int) -> tuple[int, int]:
     return SIDE >> (level + 1) // 2, SIDE >> level // 2
 
 
-@dataclass(frozen=True)
-class MaskTree:
+class MaskTree(NamedTuple):
     """The tree in preorder: a parent before its children, a child after its parent.
 
     Attributes:

@@ -39,34 +39,33 @@ def write_squares(terms, stored, first_root, second_root, scale, offset):  # typ
 
 
 @njit(nogil=True, cache=True)
-def sum_to(sums, at, terms, inputs, start, stop):  # type: ignore[no-untyped-def]
+def sum_to(sums, terms, tree, node):  # type: ignore[no-untyped-def]
     """The sum of a node of a mask tree: its parent's, which is in ``sums``, and its own inputs'."""
-    total = load_block(sums, at)
-    for entry in range(start, stop):
-        total = total + load_block(terms, np.int64(inputs[entry]) * BLOCK)
+    total = load_block(sums, tree.level[node] * BLOCK)
+    for entry in range(tree.start[node], tree.stop[node]):
+        total = total + load_block(terms, np.int64(tree.inputs[entry]) * BLOCK)
     return total
 
 
 @njit(nogil=True, cache=True)
 def _masked_posterior(  # type: ignore[no-untyped-def]
     flat, rows, log_weights, first_root, second_root, scale, offset, gain,
-    level, start, stop, output, own, inputs, columns, log_max, total, weighted,
+    tree, log_max, total, weighted,
 ):  # fmt: skip
-    d = len(columns)
+    d = len(tree.columns)
     stored = np.zeros(d * BLOCK, flat.dtype)
     terms, sums = empty_numbers(d * BLOCK), empty_numbers((LEVELS + 1) * BLOCK)
     sums[:] = 0  # level 0 stays zero: the parent of the root nodes
     for first in range(0, len(rows), BLOCK):
-        gather(flat, rows, first, columns, stored)
+        gather(flat, rows, first, tree.columns, stored)
         for q in range(len(first_root)):
             write_squares(terms, stored, first_root[q], second_root[q], scale, offset)
             maxima, totals, moments = log_max[q], total[q], weighted[q]
-            for node in range(len(level)):
-                at = level[node] * BLOCK
-                logits = sum_to(sums, at, terms, inputs, start[node], stop[node])
-                o = output[node]
+            for node in range(len(tree.level)):
+                logits = sum_to(sums, terms, tree, node)
+                o = tree.output[node]
                 if o < 0:
-                    store(sums, at + BLOCK, logits)
+                    store(sums, (tree.level[node] + 1) * BLOCK, logits)
                     continue
                 logits = logits * gain + load_block(log_weights, first)
                 # any_above is cheap; largest is slow and rarely needed.
@@ -82,7 +81,7 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
                     top = best
                 weights = exp(logits - top)
                 totals[o] += sum_of(weights)
-                values = load_block(stored, own[node] * BLOCK) * scale + offset
+                values = load_block(stored, tree.own[node] * BLOCK) * scale + offset
                 moments[o] += sum_of(weights * values)
 
 
@@ -110,6 +109,5 @@ def add_resident(
     _masked_posterior(
         stored.flat, images.rows, padded_weights(images),
         first_root, second_root, *stored.scaling, np.float32(-precision(sigma)),
-        tree.level, tree.start, tree.stop, tree.output, tree.own, tree.inputs,
-        tree.columns, sums.log_max, sums.total, sums.weighted,
+        tree, sums.log_max, sums.total, sums.weighted,
     )  # fmt: skip

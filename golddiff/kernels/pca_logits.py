@@ -18,27 +18,27 @@ from golddiff.system.numbers import F32, F64, I64
 
 @njit(nogil=True, cache=True)
 def _masked_logits(  # type: ignore[no-untyped-def]
-    flat, rows, x, scale, offset, gain, level, start, stop, output, inputs, columns, out
+    flat, rows, x, scale, offset, gain, tree, out
 ):
-    terms = np.zeros((len(columns), BLOCK))
+    terms = np.zeros((len(tree.columns), BLOCK))
     sums = np.zeros((LEVELS + 1, BLOCK))  # row 0 stays zero: the parent of the root nodes
     for first in range(0, len(rows), BLOCK):
         count = min(BLOCK, len(rows) - first)
         for i in range(count):
             image = flat[rows[first + i]]
-            for c in range(len(columns)):
-                n = columns[c]
+            for c in range(len(tree.columns)):
+                n = tree.columns[c]
                 difference = np.float64(np.float32(image[n]) * scale + offset) - x[n]
                 terms[c, i] = difference * difference
-        for node in range(len(level)):
-            parent, node_sums = sums[level[node]], sums[level[node] + 1]
+        for node in range(len(tree.level)):
+            parent, node_sums = sums[tree.level[node]], sums[tree.level[node] + 1]
             for i in range(BLOCK):
                 node_sums[i] = parent[i]
-            for entry in range(start[node], stop[node]):
-                term = terms[inputs[entry]]
+            for entry in range(tree.start[node], tree.stop[node]):
+                term = terms[tree.inputs[entry]]
                 for i in range(BLOCK):
                     node_sums[i] += term[i]
-            o = output[node]
+            o = tree.output[node]
             if o >= 0:
                 for i in range(count):
                     out[o, first + i] = node_sums[i] * gain
@@ -54,7 +54,6 @@ def masked_logits(stored: Stored, rows: I64, x: F32, sigma: float, tree: MaskTre
     with stored.resident(rows) as (loaded, local_rows):
         _masked_logits(
             loaded.flat, local_rows, x.astype(np.float64), *stored.scaling, -precision(sigma),
-            tree.level, tree.start, tree.stop, tree.output, tree.inputs,
-            tree.columns, out,
+            tree, out,
         )  # fmt: skip
     return out

@@ -38,10 +38,9 @@ from golddiff.system.numbers import F32, F64
 @njit(nogil=True, cache=True)
 def _masked_moments(  # type: ignore[no-untyped-def]
     flat, rows, log_weights, first_root, second_root, scale, offset, gain,
-    level, start, stop, output, own, inputs, columns,
-    mean, log_max, share, cotangent, out,
+    tree, mean, log_max, share, cotangent, out,
 ):  # fmt: skip
-    d = len(columns)
+    d = len(tree.columns)
     stored = np.zeros(d * BLOCK, flat.dtype)
     terms, pulls = empty_numbers(d * BLOCK), empty_numbers(d * BLOCK)
     sums, pulled = empty_numbers((LEVELS + 1) * BLOCK), empty_numbers((LEVELS + 1) * BLOCK)
@@ -49,16 +48,15 @@ def _masked_moments(  # type: ignore[no-untyped-def]
     heavy, busy = np.zeros(d, np.bool_), np.zeros(LEVELS + 1, np.bool_)
     zero = spread_block(np.float32(0.0))
     for first in range(0, len(rows), BLOCK):
-        gather(flat, rows, first, columns, stored)
+        gather(flat, rows, first, tree.columns, stored)
         for q in range(len(first_root)):
             write_squares(terms, stored, first_root[q], second_root[q], scale, offset)
             any_heavy = False
-            for node in range(len(level)):
-                at = level[node] * BLOCK
-                distances = sum_to(sums, at, terms, inputs, start[node], stop[node])
-                o, place = output[node], own[node]
+            for node in range(len(tree.level)):
+                distances = sum_to(sums, terms, tree, node)
+                o, place = tree.output[node], tree.own[node]
                 if o < 0:
-                    store(sums, at + BLOCK, distances)
+                    store(sums, (tree.level[node] + 1) * BLOCK, distances)
                     continue
                 relative = distances * gain + load_block(log_weights, first) - log_max[q, o]
                 heavy[place] = any_above(relative, -NEGLIGIBLE)
@@ -80,20 +78,19 @@ def _masked_moments(  # type: ignore[no-untyped-def]
                 continue
             for n in range(d):
                 store(terms, n * BLOCK, zero)  # now sums over outputs
-            for back in range(1, len(level) + 1):
-                node = len(level) - back  # children before their parent
-                at = level[node]
-                if output[node] >= 0:
-                    if not heavy[own[node]]:
+            for node in range(len(tree.level) - 1, -1, -1):  # children before their parent
+                at, place = tree.level[node], tree.own[node]
+                if place >= 0:
+                    if not heavy[place]:
                         continue
-                    total = load_block(pulls, own[node] * BLOCK)
+                    total = load_block(pulls, place * BLOCK)
                 else:
                     if not busy[at + 1]:
                         continue
                     total = load_block(pulled, (at + 1) * BLOCK)
                     busy[at + 1] = False
-                for entry in range(start[node], stop[node]):
-                    to = np.int64(inputs[entry]) * BLOCK
+                for entry in range(tree.start[node], tree.stop[node]):
+                    to = np.int64(tree.inputs[entry]) * BLOCK
                     store(terms, to, load_block(terms, to) + total)
                 if busy[at]:
                     total = total + load_block(pulled, at * BLOCK)
@@ -102,9 +99,9 @@ def _masked_moments(  # type: ignore[no-untyped-def]
             busy[0] = False
             for n in range(d):
                 # c sums to 0 over the images, so any constant may replace x_n: the mean is closest.
-                center = offset - mean[q, columns[n]]
+                center = offset - mean[q, tree.columns[n]]
                 values = load_block(stored, n * BLOCK) * scale + center
-                out[q, 0, columns[n]] += sum_of(load_block(terms, n * BLOCK) * values)
+                out[q, 0, tree.columns[n]] += sum_of(load_block(terms, n * BLOCK) * values)
 
 
 def masked_moments(
@@ -135,9 +132,7 @@ def masked_moments(
     out = np.zeros((len(x), 4 if len(cotangent) else 1, x.shape[1]))
     _masked_moments(
         stored.flat, images.rows, padded_weights(images), first_root, second_root,
-        *stored.scaling, np.float32(-gain),
-        tree.level, tree.start, tree.stop, tree.output, tree.own, tree.inputs, tree.columns,
-        *known, out,
+        *stored.scaling, np.float32(-gain), tree, *known, out,
     )  # fmt: skip
     if len(cotangent):
         out[:, 0] *= 2 * gain
