@@ -39,42 +39,34 @@ NO_MEANS = np.empty(0, np.float32)
 
 
 @njit(nogil=True, cache=True)
-def _convert(octets, numbers, rows, first, start, scale, offset, values):  # type: ignore[no-untyped-def]
+def _convert(flat, rows, first, start, scale, offset, values):  # type: ignore[no-untyped-def]
     """Convert a stretch of ROWS rows, padded with zeros; past the last row, repeat it."""
-    d = octets.shape[1]
+    d = flat.shape[1]
     length = min(STRETCH, d - start)
     whole = length // LANES * LANES
     for r in range(ROWS):
         row, at = rows[min(first + r, len(rows) - 1)], r * STRETCH
-        if len(octets):
-            for n in range(0, whole, LANES):
-                value = load(octets, row * d + start + n)
-                store(values, at + n, value * scale + offset)
-            for n in range(whole, length):
-                values[at + n] = np.float32(octets[row, start + n]) * scale + offset
-        else:
-            for n in range(0, whole, LANES):
-                value = load(numbers, row * d + start + n)
-                store(values, at + n, value * scale + offset)
-            for n in range(whole, length):
-                values[at + n] = numbers[row, start + n] * scale + offset
+        for n in range(0, whole, LANES):
+            store(values, at + n, load(flat, row * d + start + n) * scale + offset)
+        for n in range(whole, length):
+            values[at + n] = np.float32(flat[row, start + n]) * scale + offset
         if whole < length:
             values[at + length : at + whole + LANES] = np.float32(0.0)
 
 
 @njit(nogil=True, cache=True)
-def _pairs(octets, numbers, rows, queries, scale, offset, means, values, out):  # type: ignore[no-untyped-def]
+def _pairs(flat, rows, queries, scale, offset, means, values, out):  # type: ignore[no-untyped-def]
     """Squared distances, or inner products with values minus ``means``, if any.
 
     ``queries`` and ``means`` are flat, each padded to whole LANES.
     """
-    d = octets.shape[1]
+    d = flat.shape[1]
     padded = -(-d // LANES) * LANES
     totals = np.empty((len(out), ROWS))
     for first in range(0, len(rows), ROWS):
         totals[:] = 0.0
         for start in range(0, d, STRETCH):
-            _convert(octets, numbers, rows, first, start, scale, offset, values)
+            _convert(flat, rows, first, start, scale, offset, values)
             for q in range(len(out)):
                 at, total = q * padded + start, totals[q]
                 a = b = c = e = spread(np.float32(0.0))
@@ -173,16 +165,16 @@ def _add_squares(sums, at, weights, w, values, stop, means):  # type: ignore[no-
 
 
 @njit(nogil=True, cache=True)
-def _weighted_sums(octets, numbers, rows, weights, scale, offset, means, out):  # type: ignore[no-untyped-def]
+def _weighted_sums(flat, rows, weights, scale, offset, means, out):  # type: ignore[no-untyped-def]
     """Weighted sums of values, or of squared differences to ``means`` (b * padded,) if any."""
-    d = octets.shape[1]
+    d = flat.shape[1]
     padded = -(-d // LANES) * LANES
     sums, values = empty_numbers(len(out) * padded), empty_numbers(ROWS * STRETCH)
     sums[:] = np.float32(0.0)
     count = len(weights) // len(out)
     for first in range(0, count, ROWS):
         for start in range(0, d, STRETCH):
-            _convert(octets, numbers, rows, first, start, scale, offset, values)
+            _convert(flat, rows, first, start, scale, offset, values)
             stop = min(STRETCH, padded - start)
             for q in range(len(out)):
                 w = q * count + first  # an index: slicing would take as long as the addition
@@ -210,7 +202,7 @@ def products_of(stored: Stored, rows: I64, u: F64, means: F64) -> F64:
 def _pairwise(stored: Stored, rows: I64, x: NDArray[np.floating], means: F32) -> F64:
     """Allocates outside compiled code: Numba compiles copies into slices for seconds."""
     values, out = empty_numbers(ROWS * STRETCH), np.empty((len(x), len(rows)))
-    _pairs(*stored.arrays, rows, _padded(x), *stored.scaling, means, values, out)
+    _pairs(stored.read_only, rows, _padded(x), *stored.scaling, means, values, out)
     return out
 
 
@@ -255,7 +247,7 @@ def sums_of(stored: Stored, rows: I64, weights: F64, means: F64 | None = None) -
     padded[:, : len(used)] = weights[:, used]
     centers = NO_MEANS if means is None else _padded(means)
     if len(used):
-        _weighted_sums(*stored.arrays, rows[used], padded.ravel(), *stored.scaling, centers, out)
+        _weighted_sums(stored.read_only, rows[used], padded.ravel(), *stored.scaling, centers, out)
     return out
 
 

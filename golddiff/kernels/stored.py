@@ -33,17 +33,11 @@ class Stored:
         return np.float32(self.scale), np.float32(self.offset)
 
     @property
-    def arrays(self) -> tuple[NDArray[np.uint8], F32]:
-        """Read-only arrays of bytes and of float32 numbers; the unused one is (0, D).
-
-        Loops that take both are compiled only once for the two types.
-        """
-        empty_shape, flat = (0, self.flat.shape[1]), self.flat.view()
+    def read_only(self) -> NDArray[Any]:
+        """``flat``, read-only: loops are compiled once for arrays in memory and mapped ones."""
+        flat = self.flat.view()
         flat.flags.writeable = False
-        octets = np.empty(empty_shape, np.uint8) if flat.dtype != np.uint8 else flat
-        numbers = np.empty(empty_shape, np.float32) if flat.dtype == np.uint8 else flat
-        octets.flags.writeable = numbers.flags.writeable = False
-        return octets, numbers
+        return flat
 
     @contextmanager
     def resident(self, rows: I64) -> Iterator[tuple[Stored, I64]]:
