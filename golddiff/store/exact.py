@@ -83,6 +83,7 @@ class PosteriorPass:
 
     Args:
         estimator: weighs the images.
+        sigma: noise level.
         mode: FIRST computes the posterior's own sums, VARIANCE the variance (V), and PULL the
             gradient of mean . cotangent as the (D + 3 L) sums of
             :meth:`golddiff.estimators.optimal.Optimal.mean_pullback`.
@@ -91,7 +92,7 @@ class PosteriorPass:
     """
 
     def __init__(
-        self, estimator: Any, mode: str, cache: F64 | None = None, in_float64: bool = False
+        self, estimator: Any, sigma: float, mode: str, cache: F64 | None, in_float64: bool
     ) -> None:
         self.images, self.store, self.mode = estimator.images, estimator.store, mode
         self.memory_limit = estimator.memory_limit
@@ -100,17 +101,11 @@ class PosteriorPass:
         self._compiled = mode != FIRST and estimator.has_moments and not in_float64
         # Optimal sums without decoding: larger parts allocate less.
         self.part_size = self._decoded * (4 if self._compiled and estimator.joint else 1)
-        self._estimator, self._cache = estimator, cache
-        self._ready: dict[float, Any] = {}
+        self._estimator, self._cache = for_one_level(estimator, sigma), cache
 
     def ready(self, sigma: float) -> Any:
         """The estimator for one noise level, without images; shards receive this copy."""
-        if sigma not in self._ready:
-            self._ready[sigma] = for_one_level(self._estimator, sigma)
-        return self._ready[sigma]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_estimator": None, "_cache": None}
+        return self._estimator
 
     def on_device(self, sigma: float, store: Any) -> None:
         """None: a pass runs on the CPU only."""
@@ -118,7 +113,7 @@ class PosteriorPass:
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Bytes (part, each): float64 terms with autograd buffers, and partial sums."""
         if self.mode == FIRST and self._cache is not None:  # the estimator's own weighing
-            own: tuple[int, int] = self._estimator.working_bytes(images)
+            own: tuple[int, int] = self._over_images().working_bytes(images)
             return own
         part = 8 * (6 * self.images.d + 2 * self._v) * min(images, self._decoded)
         return part, 8 * self._v
@@ -126,8 +121,8 @@ class PosteriorPass:
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
         """The sums over the images of ``part`` for queries (b, D + 2 V + 2 L + 1)."""
         if self.mode == FIRST and self._cache is not None:
-            estimator, query = with_images(self.ready(sigma), self.images), x[:, : self.images.d]
-            posterior, logits = estimator.weigh_with_logits(query.astype(np.float32), sigma, part)
+            query = x[:, : self.images.d].astype(np.float32)
+            posterior, logits = self._over_images().weigh_with_logits(query, sigma, part)
             self._cache[_numbers(x), part.rows] = logits
             return posterior
         return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
@@ -135,8 +130,8 @@ class PosteriorPass:
     def tiled_posterior(self, x: F64, sigma: float, support: TiledSupport) -> Posterior:
         """The sums for queries (b, D + 2 V + 2 L + 1), each tile's outputs over its images."""
         if self._compiled:
-            estimator, *packed = self._unpacked(x, sigma, support.rows)
-            return _additive(estimator.tiled_moments(sigma, support, *packed))
+            packed = self._unpacked(x, support.rows)
+            return _additive(self._over_images().tiled_moments(sigma, support, *packed))
         tiles = tile_of_each(self.images.shape, support.side)
 
         def sums_of(part: Support) -> Posterior:
@@ -145,8 +140,11 @@ class PosteriorPass:
 
         return reduce(Posterior.merge, map(sums_of, Support(support.rows).split(self.part_size)))
 
-    def _unpacked(self, x: F64, sigma: float, rows: I64) -> tuple[Any, F64, FirstPass, F64 | None]:
-        """The estimator, the queries, their first pass, and the cotangent if the mode needs it."""
+    def _over_images(self) -> Any:
+        return with_images(self._estimator, self.images)
+
+    def _unpacked(self, x: F64, rows: I64) -> tuple[F64, FirstPass, F64 | None]:
+        """The queries, their first pass, and the cotangent if the mode needs it."""
         d, v, locations = self.images.d, self._v, (x.shape[1] - self.images.d - 2 * self._v) // 2
         ends = np.cumsum([d, v, v, locations, locations])
         query, mean, cotangent, log_max, total, _ = np.split(
@@ -154,11 +152,11 @@ class PosteriorPass:
         )
         logits = None if self._cache is None else self._cache[_numbers(x), rows]
         known = FirstPass(mean, log_max, total, logits)
-        estimator = with_images(self.ready(sigma), self.images)
-        return estimator, query, known, cotangent if self.mode == PULL else None
+        return query, known, cotangent if self.mode == PULL else None
 
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
-        estimator, query, known, cotangent = self._unpacked(x, sigma, part.rows)
+        query, known, cotangent = self._unpacked(x, part.rows)
+        estimator = self._over_images()
         if self._compiled:
             return _additive(estimator.moments(sigma, part, query, known, cotangent))
         inputs = torch.from_numpy(query)
@@ -323,7 +321,7 @@ class ImagesPosterior:
         rows = np.array(queries)
         supports = per_query(self.supports, len(self.x))
         sums: Posterior = self.estimator.store.posterior(
-            PosteriorPass(self.estimator, mode, self._cache, in_float64),
+            PosteriorPass(self.estimator, self.sigma, mode, self._cache, in_float64),
             np.concatenate([packed[rows], rows[:, None]], axis=1),
             self.sigma,
             [supports[i] for i in queries],
