@@ -64,7 +64,7 @@ def test_moments_of_parts_add_up(dtype, cuts):
 
 def test_moments_of_no_images_have_no_factor():
     with pytest.raises(ZeroDivisionError):
-        moments(np.empty((0, 3), np.uint8)).factor(1 / 127.5, -1.0)
+        moments(np.empty((0, 3), np.uint8), np.arange(0)).factor(1 / 127.5, -1.0)
 
 
 @pytest.mark.parametrize("n", [1, 30])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from golddiff import __version__
-from golddiff.system.errors import ArgumentError, ClusterError
+from golddiff.system.errors import ArgumentError, ClusterError, one_line
 from golddiff.system.numbers import check_count
 
 SECONDS_TO_ANSWER = 10.0
@@ -85,9 +85,8 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
         except Exception as error:  # Ray's exception types vary between releases
             ray.shutdown()
             if attempts_left == 0:
-                raise ClusterError(
-                    f"cluster: {address or 'this machine'}: {_reason(error)}"
-                ) from error
+                where = address or "this machine"
+                raise ClusterError(f"cluster: {where}: {one_line(error, 500)}") from error
 
 
 @contextlib.contextmanager
@@ -152,13 +151,3 @@ def _check_head(host: str, port: int, address: str) -> None:
             f"cluster: no Ray cluster answers at {address}; expected what ray start --head "
             "prints, by default port 6379 of the head"
         )
-
-
-def _reason(error: Exception) -> str:
-    """The error's message on one line, shortened; for a missing token, how to set it."""
-    if type(error).__name__ == "AuthenticationError":  # since Ray 2.52
-        return (
-            "it asks for a token; set RAY_AUTH_MODE=token, and put its token (what "
-            "ray get-auth-token prints on its head) in RAY_AUTH_TOKEN or ~/.ray/auth_token"
-        )
-    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,8 +16,9 @@ from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME as MANIFEST
 from golddiff.store.manifest import Manifest, sealed, unsealed
-from golddiff.system.errors import ArgumentError, StoreError
+from golddiff.system.errors import ArgumentError, BusyError, StoreError
 from golddiff.system.files import atomic_write, leads_out
+from golddiff.system.folders import folder_in_place, wait_for_builder
 
 NAME = "shards.json"
 FORMAT = "golddiff-shards"
@@ -186,25 +185,20 @@ def local_folder(path: str) -> Path:
     folder = cache_folder() / "shards" / hashlib.sha256(text.encode()).hexdigest()[:24]
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        (partial / MANIFEST).write_text(text, encoding="utf-8")
-        files, root = _file_system(path)
-        for name in Manifest.read(partial).files:
-            files.get_file(f"{root.rstrip('/')}/{name}", str(partial / name))
-        ImageStore.open(partial).verify()
-        try:
-            os.rename(partial, folder)
-        except OSError:  # another process on this machine finished first
-            if not folder.is_dir():
-                raise
+        with folder_in_place("store", folder, f"store: another process copies {path}") as partial:
+            (partial / MANIFEST).write_text(text, encoding="utf-8")
+            files, root = _file_system(path)
+            for name in Manifest.read(partial).files:
+                files.get_file(f"{root.rstrip('/')}/{name}", str(partial / name))
+            ImageStore.open(partial).verify()
+    except BusyError:
+        wait_for_builder(folder)
+        return local_folder(path)
+    except StoreError:
+        raise
     except (OSError, KeyError, ValueError) as error:
-        if isinstance(error, StoreError):
-            raise
         raise _unreadable(path, error) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return folder
 
 

@@ -131,7 +131,7 @@ def _build_all(sources: dict[Path, ExampleSource]) -> Iterator[tuple[Path, Shard
             cause = getattr(error, "cause", None)
             if isinstance(cause, GoldDiffError):
                 raise cause from None
-            raise ClusterError(f"cluster: {one_line(cause or error)[:300]}") from error
+            raise ClusterError(f"cluster: {one_line(cause or error, 300)}") from error
 
 
 def build_one(path: Path, source: ExampleSource, version: str) -> tuple[Path, ShardRecord, Skipped]:

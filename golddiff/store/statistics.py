@@ -174,11 +174,9 @@ class Moments:
 
 
 def moments(
-    flat: NDArray[np.generic],
-    rows: I64 | None = None,
-    progress: Callable[[int], None] = lambda done: None,
+    flat: NDArray[np.generic], rows: I64, progress: Callable[[int], None] = lambda done: None
 ) -> Moments:
-    """The moments of stored images (N, D), uint8 or float32, at ``rows`` or all rows."""
+    """The moments of stored images (N, D), uint8 or float32, at ``rows``."""
     d = flat.shape[1]
     first = torch.zeros(d, dtype=torch.float64, device="cpu")
     second = torch.zeros(d, d, dtype=torch.float64, device="cpu")
@@ -196,9 +194,9 @@ def _shift(flat: NDArray[np.generic]) -> float:
     return 128.0 if flat.dtype == np.uint8 else 0.0
 
 
-def _shifted(flat: NDArray[np.generic], rows: I64 | None) -> Iterator[torch.Tensor]:
+def _shifted(flat: NDArray[np.generic], rows: I64) -> Iterator[torch.Tensor]:
     dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
-    for _, part in parts(np.arange(len(flat)) if rows is None else rows, CHUNK):
+    for _, part in parts(rows, CHUNK):
         with resident_rows(flat, part) as (loaded, local_rows):
             stored = torch.from_numpy(loaded[local_rows])
         yield stored.to(dtype) - _shift(flat)
@@ -209,9 +207,9 @@ def covariance_factor(
 ) -> Factor:
     """Mean and covariance factor of the stored images at ``rows``, or of all."""
     flat, scale, offset = stored.flat, stored.scale, stored.offset
-    n = len(flat) if rows is None else len(rows)
-    check_images(n, flat.shape[1:], covariance_bytes, "the covariance of")
-    if 0 < n <= flat.shape[1]:
+    rows = np.arange(len(flat)) if rows is None else rows
+    check_images(len(rows), flat.shape[1:], covariance_bytes, "the covariance of")
+    if 0 < len(rows) <= flat.shape[1]:
         values = torch.cat(list(_shifted(flat, rows))).double()
         return _gram_factor(values, scale, offset + scale * _shift(flat))
     return moments(flat, rows, progress).factor(scale, offset)

@@ -1,6 +1,8 @@
 """Shards at fsspec addresses are copied once and verified."""
 
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import fsspec
 import pytest
@@ -10,6 +12,7 @@ from golddiff.cluster.shard import Shard
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME
 from golddiff.system.errors import StoreError
+from golddiff.system.files import locked
 
 BUCKET = "memory://bucket/photos"
 
@@ -75,6 +78,19 @@ def test_altered_or_incomplete_shards_are_refused_and_not_kept(bucket, tmp_path)
     with pytest.raises(StoreError, match="memory://bucket/photos/shard1 is not there"):
         Shard(f"{BUCKET}/shard1").info()
     assert copies(tmp_path) == []
+
+
+def test_a_copy_that_another_process_makes_is_waited_for(bucket, tmp_path):
+    folder = local_folder(f"{BUCKET}/shard0")
+    complete = folder.rename(tmp_path / "complete")
+    with ThreadPoolExecutor(1) as pool:
+        with locked(folder.with_name(f".{folder.name}.lock"), ""):
+            found = pool.submit(local_folder, f"{BUCKET}/shard0")
+            time.sleep(0.3)
+            assert not found.done()
+            complete.rename(folder)
+        assert found.result() == folder
+    assert copies(tmp_path) == [folder.name]
 
 
 def test_addresses_without_shards_are_refused(bucket):
