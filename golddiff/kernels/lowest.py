@@ -20,29 +20,15 @@ def lowest(numbers: F32, k: int) -> I64:
     """
     if k >= len(numbers):
         return np.arange(len(numbers))
-    candidates = _candidates(numbers, k)
+    passed = np.empty(0, np.int64)
+    if k < len(numbers) // 2:
+        sample, expected = numbers[::STRIDE], k / STRIDE
+        rank = min(len(sample) - 1, int(expected + SLACK * np.sqrt(expected + 1)))
+        passed = np.flatnonzero(numbers <= np.partition(sample, rank)[rank])
+    candidates = passed if len(passed) >= k else np.arange(len(numbers))
     values = numbers[candidates]
     bound = np.partition(values, k - 1)[k - 1]
     below = np.flatnonzero(values < bound)
     equal = np.flatnonzero(values == bound)[: k - len(below)]
     positions: I64 = candidates[np.sort(np.concatenate([below, equal]))]
     return positions
-
-
-def lowest_first(numbers: F32, k: int) -> I64:
-    """Like :func:`lowest`, ordered by number, lowest first."""
-    candidates = _candidates(numbers, min(k, len(numbers)))
-    positions: I64 = candidates[np.argsort(numbers[candidates], kind="stable")[:k]]
-    return positions
-
-
-def _candidates(numbers: F32, k: int) -> I64:
-    """Ascending indices of slightly more than k numbers, with the k lowest among them."""
-    n = len(numbers)
-    if k < n // 2:
-        sample, expected = numbers[::STRIDE], k / STRIDE
-        rank = min(len(sample) - 1, int(expected + SLACK * np.sqrt(expected + 1)))
-        passed = np.flatnonzero(numbers <= np.partition(sample, rank)[rank])
-        if len(passed) >= k:
-            return passed
-    return np.arange(n)

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.lowest import lowest, lowest_first
+from golddiff.kernels.lowest import lowest
 
 
 def first_by_sorting(numbers, k):
@@ -28,9 +28,3 @@ def test_infinities_come_last():
     numbers = np.full(1000, np.inf, np.float32)
     numbers[[5, 900]] = 1
     assert np.array_equal(lowest(numbers, 2), [5, 900])
-
-
-@given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([1, 3, 100]), st.integers(0, 99))
-def test_lowest_first_has_the_order_of_a_stable_sort(n, k, values, seed):
-    numbers = np.random.default_rng(seed).integers(0, values, n).astype(np.float32)
-    assert np.array_equal(lowest_first(numbers, k), np.argsort(numbers, kind="stable")[:k])

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.kernels.lowest import lowest_first
+from golddiff.kernels.lowest import lowest
 from golddiff.kernels.rows import squared_distances
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
@@ -119,7 +119,9 @@ class NeighborSearch:
         """Positions of at least the ``stop`` nearest images, nearest first."""
         positions = self._ordered.get((query, location))
         if positions is None or len(positions) < min(stop, len(self.rows)):
-            positions = lowest_first(self._distances[query, location], SORT_AHEAD * stop)
+            distances = self._distances[query, location]
+            positions = lowest(distances, SORT_AHEAD * stop)
+            positions = positions[np.argsort(distances[positions], kind="stable")]
             self._ordered[query, location] = positions
         return positions
 
