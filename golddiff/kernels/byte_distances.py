@@ -15,9 +15,10 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core.cgutils import get_or_insert_function
-from numba.extending import intrinsic, models, register_model
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from golddiff.kernels.lanes import LanesType
 from golddiff.kernels.stored import Stored
 from golddiff.system.numbers import F32, F64, I64
 
@@ -29,20 +30,7 @@ IMAGES_AT_ONCE = 64  # images that stay in a cache while all queries are compare
 
 _INT16, _INT32 = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (16, 32))
 _SUMS = ir.VectorType(ir.IntType(32), WIDTH // 2)
-
-
-class _SumsType(types.Type):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__(name="Sums")
-
-
-_sums_type = _SumsType()
-
-
-@register_model(_SumsType)
-class _SumsModel(models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _SUMS)
+_sums_type = LanesType(ir.IntType(32), WIDTH // 2)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -33,23 +33,25 @@ BLOCK = 4 * LANES
 LINE = 64  # bytes of a cache line
 
 
-class _LanesType(types.Type):  # type: ignore[misc]
-    def __init__(self, count: int) -> None:
-        super().__init__(name=f"Lanes({count})")
-        self.count = count
+class LanesType(types.Type):  # type: ignore[misc]
+    """A vector of ``count`` numbers of an LLVM type."""
+
+    def __init__(self, element: Any, count: int) -> None:
+        super().__init__(name=f"Lanes({element}, {count})")
+        self.element, self.count = element, count
 
     def of(self, element: Any) -> ir.VectorType:
         """The LLVM type of as many numbers of another type."""
         return ir.VectorType(element, self.count)
 
 
-_LANES, _BLOCK = _LanesType(LANES), _LanesType(BLOCK)
+_LANES, _BLOCK = LanesType(ir.FloatType(), LANES), LanesType(ir.FloatType(), BLOCK)
 
 
-@register_model(_LanesType)
+@register_model(LanesType)
 class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, kind.of(ir.FloatType()))
+        super().__init__(manager, kind, kind.of(kind.element))
 
 
 def _address(context: Any, builder: Any, kind: Any, args: Any, vector: Any) -> Any:
@@ -60,7 +62,7 @@ def _address(context: Any, builder: Any, kind: Any, args: Any, vector: Any) -> A
     return builder.bitcast(builder.gep(data, [i]), vector.as_pointer())
 
 
-def _as_lanes(builder: Any, value: Any, lanes: _LanesType) -> Any:
+def _as_lanes(builder: Any, value: Any, lanes: LanesType) -> Any:
     """The value itself if it is lanes, or lanes that all hold the number."""
     if isinstance(value.type, ir.VectorType):
         return value
@@ -70,7 +72,7 @@ def _as_lanes(builder: Any, value: Any, lanes: _LanesType) -> Any:
     return builder.shuffle_vector(first, first, zeros)
 
 
-def _load_of(lanes: _LanesType) -> Any:
+def _load_of(lanes: LanesType) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
     def load(typingctx: Any, array: Any, i: Any) -> Any:
         """Load numbers of a contiguous float32 or uint8 array from index i (unchecked)."""
@@ -87,7 +89,7 @@ def _load_of(lanes: _LanesType) -> Any:
     return load
 
 
-def _spread_of(lanes: _LanesType) -> Any:
+def _spread_of(lanes: LanesType) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
     def spread(typingctx: Any, number: Any) -> Any:
         """The same float32 number in every lane."""
@@ -131,7 +133,7 @@ def _define_arithmetic(symbol: Any, instruction: str) -> None:
         def compute(a: Any, b: Any) -> Any:
             return lanewise(a, b)
 
-        return compute if isinstance(a, _LanesType) and b in (a, types.float32) else None
+        return compute if isinstance(a, LanesType) and b in (a, types.float32) else None
 
 
 _define_arithmetic(operator.add, "fadd")
