@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +64,7 @@ class Pool:
         self.traffic = Traffic()
         self.on_answer: Callable[[int], None] = lambda shard: None
         self.pids: dict[str, int] = {}
-        self._references: OrderedDict[Any, Any] = OrderedDict()
+        self._references: dict[Any, Any] = {}
         self._heartbeats: dict[int, Any] = {}  # pending heartbeat call of each shard
         self._last_seen: dict[int, float] = {}  # time of each shard's last call or heartbeat
         cores = self.ray.cluster_resources().get("CPU", 1) / len(paths)
@@ -91,7 +90,7 @@ class Pool:
         """A reference to ``make()``, cached by key; each machine fetches the object once."""
         if key not in self._references:
             while len(self._references) >= CACHE_SIZE:
-                self._references.popitem(last=False)
+                self._references.pop(next(iter(self._references)))
             # cloudpickle also serialises classes of the user's script.
             packed = self.ray.cloudpickle.dumps(make())
             self.traffic.sent_once += len(packed)

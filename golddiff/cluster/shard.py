@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff import __version__
 from golddiff.cluster.joining import check_version, ray_package
 from golddiff.cluster.listing import ShardInfo, local_folder
 from golddiff.cluster.slices import expand, expand_all
@@ -28,7 +27,6 @@ from golddiff.support import AnySupport, RuleSupport
 from golddiff.system.errors import ClusterError, StoreError
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import use_threads
-from golddiff.system.residency import DEFAULT_LIMIT
 
 CACHE_SIZE = 64  # objects fetched once and kept: estimators at a noise level, metrics
 
@@ -39,13 +37,7 @@ class Shard:
     It must run the driver's ``version`` of golddiff, because messages are pickled objects.
     """
 
-    def __init__(
-        self,
-        path: str,
-        memory_limit: float = DEFAULT_LIMIT,
-        threads: int | None = None,
-        version: str = __version__,
-    ) -> None:
+    def __init__(self, path: str, memory_limit: float, threads: int, version: str) -> None:
         self._path, self._memory_limit = path, memory_limit
         self._threads, self._driver = threads, version
         self._fetch = lru_cache(CACHE_SIZE)(lambda ref: pickle.loads(ray_package().get(ref)))
@@ -67,7 +59,7 @@ class Shard:
         """
         check_version(self._driver)
         # The number of threads is a setting of the calling thread.
-        if self._threads not in (None, torch.get_num_threads()):
+        if self._threads != torch.get_num_threads():
             use_threads(self._threads)
         return os.getpid(), pack(getattr(self, method)(*map(self._fetch, once), *unpack(packed)))
 

@@ -7,10 +7,14 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 
 import golddiff
+from golddiff import __version__
 from golddiff.cluster import ShardedStore
+from golddiff.cluster.shard import Shard
 from golddiff.store.images import ImageStore
+from golddiff.system.residency import DEFAULT_LIMIT
 
 try:
     import ray
@@ -99,6 +103,11 @@ def split(tmp_path_factory):
         return paths[key]
 
     return shard_paths
+
+
+def shard_at(path):
+    """A shard in this process, opened as the driver opens it in another."""
+    return Shard(path, DEFAULT_LIMIT, torch.get_num_threads(), __version__)
 
 
 def part(store, rows, path):

@@ -12,12 +12,11 @@ import golddiff
 from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore
 from golddiff.cluster.listing import Listing, ShardRecord
-from golddiff.cluster.shard import Shard
 from golddiff.store.images import ImageStore
 from golddiff.supports.index import Index
 from golddiff.system.errors import ArgumentError, StoreError
 
-from .conftest import part
+from .conftest import part, shard_at
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
 
@@ -123,14 +122,14 @@ def mismatched(make_store, smooth_images):
 )
 def test_shards_of_another_shape_or_dtype_are_refused(shards, mismatched, kind, message):
     paths = [str(shards[0]), str(mismatched[kind])]
-    infos = [Shard(path).info() for path in paths]
+    infos = [shard_at(path).info() for path in paths]
     with pytest.raises(StoreError, match=message) as error:
         Listing.of(paths).checked_identity(infos)
     assert paths[1] in one_line(error)
 
 
 def test_duplicate_shards_and_shards_unlike_their_record_are_refused(shards, tmp_path):
-    info = Shard(str(shards[0])).info()
+    info = shard_at(str(shards[0])).info()
     with pytest.raises(ArgumentError, match=r"hold the same images .* listed twice") as error:
         Listing.of([shards[0], tmp_path / "copy"]).checked_identity([info, info])
     one_line(error)
@@ -141,7 +140,7 @@ def test_duplicate_shards_and_shards_unlike_their_record_are_refused(shards, tmp
 
 def test_a_changed_shard_is_an_error_instead_of_a_lost_shard(digits, tmp_path):
     """A StoreError would count as a lost shard, which ``allow_missing`` permits."""
-    shard = Shard(str(part(digits, slice(0, 9), tmp_path / "shard")))
+    shard = shard_at(str(part(digits, slice(0, 9), tmp_path / "shard")))
     shard.verify()
     pixels = tmp_path / "shard" / "pixels.bin"
     pixels.write_bytes(bytes(pixels.stat().st_size))

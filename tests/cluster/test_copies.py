@@ -8,11 +8,12 @@ import fsspec
 import pytest
 
 from golddiff.cluster.listing import Listing, ShardRecord, local_folder
-from golddiff.cluster.shard import Shard
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME
 from golddiff.system.errors import StoreError
 from golddiff.system.files import locked
+
+from .conftest import shard_at
 
 BUCKET = "memory://bucket/photos"
 
@@ -41,7 +42,7 @@ def test_a_list_and_its_shards_are_read_from_an_address(bucket, digits, tmp_path
     for address in (BUCKET, f"{BUCKET}/", f"{BUCKET}/shards.json"):
         listing = Listing.of(address)
         assert listing.paths == [f"{BUCKET}/shard0", f"{BUCKET}/shard1"]
-    shards = [Shard(path) for path in listing.paths]
+    shards = [shard_at(path) for path in listing.paths]
     assert [server.info().manifest.n for server in shards] == [
         record.n for record in listing.shards
     ]
@@ -50,7 +51,7 @@ def test_a_list_and_its_shards_are_read_from_an_address(bucket, digits, tmp_path
     names = copies(tmp_path)
     assert len(names) == 2
     bucket.rm_file("/bucket/photos/shard0/pixels.bin")
-    assert Shard(listing.paths[0]).store.n == shards[0].store.n
+    assert shard_at(listing.paths[0]).store.n == shards[0].store.n
     assert copies(tmp_path) == names
 
 
@@ -72,11 +73,11 @@ def test_altered_or_incomplete_shards_are_refused_and_not_kept(bucket, tmp_path)
     pixels[5] ^= 1
     bucket.pipe_file("/bucket/photos/shard0/pixels.bin", bytes(pixels))
     with pytest.raises(StoreError, match=r"pixels\.bin does not match its checksum"):
-        Shard(f"{BUCKET}/shard0").info()
+        shard_at(f"{BUCKET}/shard0").info()
     assert copies(tmp_path) == []
     bucket.rm_file("/bucket/photos/shard1/norms.bin")
     with pytest.raises(StoreError, match="memory://bucket/photos/shard1 is not there"):
-        Shard(f"{BUCKET}/shard1").info()
+        shard_at(f"{BUCKET}/shard1").info()
     assert copies(tmp_path) == []
 
 
@@ -95,7 +96,7 @@ def test_a_copy_that_another_process_makes_is_waited_for(bucket, tmp_path):
 
 def test_addresses_without_shards_are_refused(bucket):
     with pytest.raises(StoreError, match=rf"photos/shard7/{NAME} is not there"):
-        Shard(f"{BUCKET}/shard7").info()
+        shard_at(f"{BUCKET}/shard7").info()
     with pytest.raises(StoreError, match=r"bucket/other/shards\.json is not there"):
         Listing.of("memory://bucket/other")
     with pytest.raises(StoreError, match=r"nosuch://a/b/shards\.json cannot be read .*nosuch"):
@@ -107,4 +108,4 @@ def test_a_shard_of_another_format_version_is_refused(bucket, tmp_path, digits, 
     manifest = (tmp_path / "old" / NAME).read_text().replace('"version": 1', '"version": 7')
     bucket.pipe_file(f"/bucket/photos/shard0/{NAME}", manifest.encode())
     with pytest.raises(StoreError, match="format version 7"):
-        Shard(f"{BUCKET}/shard0").info()
+        shard_at(f"{BUCKET}/shard0").info()
