@@ -12,7 +12,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.opening import open_store
 from golddiff.system.errors import SourceError
 from golddiff_lab.augment import NUMBERS, augmented
-from golddiff_lab.enlarged import EnlargedSource
+from golddiff_lab.enlarged import enlarged_source
 from tests.sources.make import read
 
 
@@ -22,7 +22,7 @@ def originals(make_store, smooth_images):
 
 
 def enlarged(store, limit, seed=0, size=64):
-    return read(EnlargedSource(open_store(store.path, SourceOptions()), limit, seed), size)
+    return read(enlarged_source(open_store(store.path, SourceOptions()), limit, seed), size)
 
 
 class TestEnlarged:
