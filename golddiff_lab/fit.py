@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import stats
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float | None]) -> float | None:
@@ -15,9 +16,8 @@ def exponent(sizes: Sequence[float], costs: Sequence[float | None]) -> float | N
     known = [(n, cost) for n, cost in zip(sizes, costs, strict=True) if cost is not None]
     if len({n for n, _ in known}) < 2 or any(cost <= 0 for _, cost in known):
         return None
-    n, cost = np.log(np.array(known, np.float64)).T
-    n = n - n.mean()
-    return float(n @ (cost - cost.mean()) / (n @ n))
+    n, cost = np.log(known).T
+    return float(stats.linregress(n, cost).slope)
 
 
 def ratio(costs: Sequence[float | None]) -> float | None:

@@ -28,11 +28,6 @@ class Rates:
     matrix: float
     copy: float
 
-    def best_of(self, other: Rates) -> Rates:
-        """The higher of each rate, because disturbances can only lower a measurement."""
-        matrix, copy = max(self.matrix, other.matrix), max(self.copy, other.copy)
-        return Rates(self.threads, matrix, copy)
-
 
 def measure(device: torch.device = CPU) -> Rates:
     """Time a product of large random matrices, and a copy much larger than the caches."""

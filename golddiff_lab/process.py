@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -99,7 +98,7 @@ class Process:
         self._process = context.Process(target=serve, args=(spec, child_pipe), daemon=True)
         # Set before torch and tqdm are imported in the child: limits threads of the libraries
         # that a peer loads, and hides its progress bars, which would mix with ours.
-        with environment(OMP_NUM_THREADS=str(spec.threads), TQDM_DISABLE="1"):
+        with patch.dict(os.environ, OMP_NUM_THREADS=str(spec.threads), TQDM_DISABLE="1"):
             self._process.start()
         child_pipe.close()  # otherwise reading here would not fail when the process ends
 
@@ -161,18 +160,3 @@ def serve(spec: SideSpec, pipe: Connection) -> None:
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
         pipe.send((ArgumentError, text))
-
-
-@contextlib.contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Set environment variables during the block."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -30,7 +30,7 @@ class Outcome:
 
     Attributes:
         store: the training set.
-        machine: rates of the machine, the higher of those before and after the race.
+        machine: rates of the machine, measured before the race.
         rows: one row per level and side from :func:`golddiff_lab.race.level_rows`.
         references: by side, the full scan that its error refers to.
         memory: by side, bytes; see :meth:`golddiff_lab.process.RunningSide.memory`.
@@ -56,7 +56,7 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
     specs = _specs(job, store)
     references = {spec.name: _reference(spec, store) for spec in specs}
     watch("the machine's rates")
-    before = measure()
+    machine = measure()
     watch("queries")
     if job.queries_from == "noised":
         batches = noised(store, job.sigmas, job.batch, job.seed)
@@ -73,7 +73,6 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
             exact = {name: scans[i] for name, scans in truths.items()}
             rows += level_rows(sides, sigma, x, exact, job.repeats, job.seconds)
         memory = {side.name: side.ask("memory") for side in sides}
-    machine = before.best_of(measure())
     return Outcome(store, machine, rows, references, memory)
 
 
