@@ -18,11 +18,7 @@ Result = dict[str, Any]
 
 
 class Cells:
-    """A folder of results, stored by key.
-
-    Args:
-        folder: created when the first result is written.
-    """
+    """A folder of results, stored by key; it is created when the first result is written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -30,12 +26,7 @@ class Cells:
     def get(self, key: Key, compute: Callable[[], Result]) -> Result:
         """The stored result of ``key``; if there is none, ``compute()`` is called and stored.
 
-        Args:
-            key: everything that the result depends on, as JSON: settings, checksums of the data.
-            compute: returns a result that fits in JSON; if it is interrupted, nothing is stored.
-
-        Raises:
-            ArgumentError: the folder cannot be written.
+        The key, which holds everything that the result depends on, and the result fit in JSON.
         """
         path = self.path(key)
         stored = _read(path, key)

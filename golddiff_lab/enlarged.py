@@ -40,12 +40,7 @@ def enlarged_source(originals: Rows, limit: int, seed: int) -> Rows:
 
     With n originals, image i is an augmented copy of image i mod n, with its label; the first n are
     unchanged. Every image depends only on the store and the seed, so a shorter set is a prefix of a
-    longer one.
-
-    Args:
-        originals: uint8 images of 1 or 3 channels (:func:`golddiff.store.opening.open_store`).
-        limit: the number of images.
-        seed: seed of the augmentation.
+    longer one. ``originals`` are uint8 images of 1 or 3 channels.
     """
     info, count = originals.info, originals.total
     if info.dtype != np.uint8 or len(info.shape) != 3 or info.shape[0] not in (1, 3):

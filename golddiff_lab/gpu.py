@@ -54,13 +54,7 @@ def measured(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One row per batch size: seconds of a step on a device, its floor, and error to the CPU's.
 
-    Args:
-        name: name of the method.
-        denoiser: the method; the images of its store are copied to the device.
-        batches: batch sizes; queries are training images with noise.
-        device: the torch device.
-        repeats: number of timed steps per level; their median is reported.
-        rates: measured rates of the device.
+    Queries are training images with noise. A time is the median of ``repeats`` steps per level.
     """
     step = denoiser.to(device)
     difference = max(

@@ -37,11 +37,7 @@ def compared(
 ) -> list[dict[str, Any]]:
     """One row per noise level and denoiser: seconds per batch, and RMSE to deepinv in [0, 1].
 
-    Args:
-        store: a store of pixels.
-        batch: number of queries, training images with noise.
-        repeats: number of timed calls of each side; their median is reported.
-        sigmas: noise levels.
+    Queries are training images with noise. A time is the median of ``repeats`` calls.
     """
     from deepinv.models import MMSE
 

@@ -97,16 +97,9 @@ def calibrated(
     settings: Settings,
     on_step: OnStep = lambda done, total: None,
 ) -> Calibration:
-    """Run the calibration described in the module's docstring.
+    """Run the calibration described in the module's docstring, without classes.
 
-    Args:
-        network: the network, used without classes.
-        store: its training images.
-        settings: settings of the calibration.
-        on_step: called with the finished and the total work, in arbitrary units.
-
-    Raises:
-        ArgumentError: a network for images of another shape.
+    ``on_step`` is called with the finished and the total work, in arbitrary units.
     """
     check_oracle(network, store)
     side, boundary = min(store.shape[1:]), settings.boundary

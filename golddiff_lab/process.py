@@ -28,11 +28,7 @@ from golddiff_lab.timing import Timed, timed
 
 
 def created(method: str, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-    """Create a method with the settings that apply to it.
-
-    Raises:
-        ArgumentError: an invalid setting, or golden subsets larger than the store.
-    """
+    """Create a method with the settings that apply to it; raises for subsets above the store."""
     denoiser = create(method, store, settings.of(method), seed)
     schedule = getattr(denoiser, "schedule", None)
     if schedule is not None:

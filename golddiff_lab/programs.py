@@ -13,10 +13,7 @@ from golddiff.cli import run_app
 def program(name: str, main: Callable[..., None], arguments: Sequence[str] | None = None) -> int:
     """Run a module's command line and return its exit status; errors are shown as by ``golddiff``.
 
-    Args:
-        name: name of the module.
-        main: the command, a function with typer options.
-        arguments: command-line arguments; None: those of this process.
+    ``main`` is a function with typer options; ``arguments`` None are those of this process.
     """
     app = typer.Typer(add_completion=False)
     app.command()(main)

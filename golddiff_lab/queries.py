@@ -41,15 +41,7 @@ def trajectory(
 def mixed(
     store: ImageStore, denoiser: Denoises, sigmas: Sequence[float], batch: int, seed: int
 ) -> list[torch.Tensor]:
-    """A batch (batch, *shape) for each noise level, alternating run states and held-out images.
-
-    Args:
-        store: the training set that the held-out images are derived from.
-        denoiser: a denoiser over the store, whose run gives the states.
-        sigmas: noise levels.
-        batch: number of queries per level.
-        seed: seed of all noise.
-    """
+    """A batch (batch, *shape) for each noise level, alternating run states and held-out images."""
     clean = held_out(store, batch // 2, seed)
     states = trajectory(denoiser, sigmas, -(-batch // 2), seed)
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed + 1))

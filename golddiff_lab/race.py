@@ -42,13 +42,9 @@ def level_rows(
 ) -> list[Row]:
     """One row per side: time per image and step, errors, and number of images weighed.
 
-    Args:
-        sides: processes of :class:`golddiff_lab.process.RunningSide`, in the order of their turns.
-        sigma: noise level.
-        x: (B, *shape) queries, the same for all sides.
-        exact: by side name, (b, *shape) the full scan of the first b <= B queries.
-        repeats: number of timed steps of each side.
-        seconds: time limit of these steps; see :func:`golddiff_lab.timing.in_turns`.
+    All sides get the queries ``x`` (B, *shape). ``exact`` holds, by side name, the full scan
+    (b, *shape) of the first b <= B queries. ``seconds`` limits the time of a side's ``repeats``
+    timed steps.
     """
     timings = in_turns(
         {side.name: partial(side.ask, "step", x.numpy(), sigma) for side in sides},

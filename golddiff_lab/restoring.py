@@ -39,11 +39,8 @@ def compared(
 ) -> list[dict[str, Any]]:
     """Mean squared errors of the restorations and of the baselines, for both tasks.
 
-    Args:
-        store: the training images, which must not include the pictures.
-        truth: (B, C, H, W) pictures in [-1, 1], of the store's shape.
-        softness: see :func:`golddiff.restore`.
-        draws: restorations of each picture; errors are of the first, and of their mean.
+    The store must not include the pictures ``truth`` (B, C, H, W), in [-1, 1]. Errors are of the
+    first of the ``draws`` restorations of each picture, and of their mean.
     """
     height, width = truth.shape[2:]
     top, left = (height - HOLE) // 2, (width - HOLE) // 2

@@ -56,10 +56,7 @@ def in_turns(
 ) -> dict[str, Timing]:
     """Call every side once to warm up, then all sides in turn, ``repeats`` times.
 
-    Args:
-        sides: the call of each side.
-        repeats: number of timed calls of each side.
-        seconds: time limit per side, after which it is not called again.
+    A side that has taken ``seconds`` is not called again.
     """
     first = {name: side() for name, side in sides.items()}
     calls: dict[str, list[Timed]] = {name: [] for name in sides}

@@ -45,12 +45,7 @@ def levels_of(
 ) -> list[Level]:
     """``each`` queries of every kind, grouped by kind, for each noise level.
 
-    Args:
-        full: the estimator whose full scan is the truth.
-        others: images that are not in the store; None: augmented copies of stored images.
-        sigmas: noise levels.
-        each: number of queries of each kind.
-        seed: seed of all noise.
+    ``others`` are images that are not in the store; None: augmented copies of stored images.
     """
     store = full.store
     clean = held_out(store, each, seed) if others is None else others.images(range(each))

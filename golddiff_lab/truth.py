@@ -24,9 +24,7 @@ Watch = Callable[[int, int], None]
 def reference_of(denoiser: Denoiser, threshold: float | None) -> Estimator:
     """The full scan that a method approximates: its own base estimator, or else PCA with "ss".
 
-    Args:
-        denoiser: the method.
-        threshold: mask threshold for methods without a base; None for the default.
+    ``threshold`` is the mask threshold for methods without a base; None for the default.
     """
     store = denoiser.store
     base: Any = denoiser
@@ -50,17 +48,10 @@ def full_scans(
     seconds: float = math.inf,
     watch: Watch = lambda done, levels: None,
 ) -> list[torch.Tensor]:
-    """``reference(x, sigma)`` for each level.
+    """``reference(x, sigma)`` of the first b <= B queries x (B, *shape) of each level, (b, *shape).
 
-    Args:
-        reference: the estimator.
-        levels: noise levels and queries (B, *shape).
-        seconds: approximate time limit, divided equally among the levels. If a level would take
-            longer, only its first queries are computed, or none.
-        watch: called with the number of levels done and their total.
-
-    Returns:
-        For each level (b, *shape), b <= B.
+    The approximate time limit ``seconds`` is divided equally among the levels. If a level would
+    take longer, only its first queries are computed, or none.
     """
     scans = []
     for done, (sigma, x) in enumerate(levels, 1):

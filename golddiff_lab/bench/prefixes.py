@@ -17,10 +17,6 @@ def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
     """The stores of a job, the smallest first; missing ones are built in the cache folder.
 
     All use the factor of the largest, and so the same masks; only the number of images differs.
-
-    Raises:
-        ArgumentError: the data has fewer images than the largest size.
-        GoldDiffError: a store cannot be built.
     """
     *fewer, most = job.counts
     largest = given_store(job.data, SourceOptions(limit=most), say)

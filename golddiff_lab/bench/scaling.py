@@ -53,11 +53,7 @@ class Outcome:
 
 
 def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
-    """Measure the cells of ``job`` that are not cached; ``watch`` is called with progress messages.
-
-    Raises:
-        GoldDiffError: invalid input, or a method that fails.
-    """
+    """Measure the cells of ``job`` that are not cached; ``watch`` receives progress messages."""
     job.check()
     use_threads(job.threads)
     stores = stores_for(job, watch)

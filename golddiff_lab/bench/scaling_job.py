@@ -47,11 +47,7 @@ class ScalingJob:
     json: JsonPath = None
 
     def check(self) -> None:
-        """Check everything that does not depend on the data.
-
-        Raises:
-            ArgumentError: an invalid argument.
-        """
+        """Check everything that does not depend on the data."""
         from golddiff.system.arguments import check_positive  # imports slowly
 
         at_least(self, batch=1, repeats=1, truth_queries=0, seed=0)

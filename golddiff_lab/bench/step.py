@@ -44,11 +44,7 @@ class Outcome:
 
 
 def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
-    """Race the sides of ``job``; ``watch`` is called with progress messages.
-
-    Raises:
-        GoldDiffError: invalid input, or a side that fails.
-    """
+    """Race the sides of ``job``; ``watch`` is called with progress messages."""
     job.check()
     use_threads(job.threads)
     store = ImageStore.open(job.store)
@@ -77,11 +73,7 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
 
 
 def _specs(job: StepJob, store: ImageStore) -> list[SideSpec]:
-    """Specifications of the sides, after checking that peers can run over this store.
-
-    Raises:
-        ArgumentError: a store or settings that a peer does not support.
-    """
+    """Specifications of the sides, after checking that peers can run over this store."""
     settings, threads = job.settings, torch.get_num_threads()
     common = SideSpec("", store.path, settings=settings, seed=job.seed, threads=threads)
     specs = [replace(common, name=method) for method in job.methods]

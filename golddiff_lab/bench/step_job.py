@@ -51,11 +51,7 @@ class StepJob:
     json: JsonPath = None
 
     def check(self) -> None:
-        """Check everything that does not depend on the store.
-
-        Raises:
-            ArgumentError: an invalid argument.
-        """
+        """Check everything that does not depend on the store."""
         from golddiff.system.arguments import check_positive  # imports slowly
 
         at_least(self, batch=1, repeats=1, truth_queries=0, limit=1)

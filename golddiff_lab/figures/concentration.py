@@ -60,10 +60,7 @@ def draw_concentration(
 ) -> Figure:
     """Posterior Progressive Concentration on plain points, from noise (left) to data (right).
 
-    Args:
-        store: points (D,), of which the first two values are drawn.
-        seed: seed of the starting noise.
-        levels: noise levels; the nearest step to each is shown.
+    Of points (D,) the first two values are drawn.
     """
     panels = concentration(store, seed, levels)
     points = plane(store.images())
@@ -102,10 +99,8 @@ def draw_concentration(
 def concentration(store: ImageStore, seed: int, levels: Sequence[float] = LEVELS) -> list[Panel]:
     """Exact posterior weights and the released schedule's golden subsets along one trajectory.
 
-    Args:
-        store: the training set.
-        seed: seed of the starting noise and of the schedule.
-        levels: noise levels; the nearest step to each in log sigma is used.
+    The panels are the steps nearest to ``levels`` in log sigma; ``seed`` is that of the starting
+    noise and of the schedule.
     """
     sigmas = noise_levels(STEPS, "ddim")
     run = list(steps(Optimal(store), initial_noise(1, store.shape, seed), sigmas))

@@ -14,10 +14,7 @@ _NOISE = "noise level σ"
 
 
 def panels_of(body: object) -> list[Panel]:
-    """The plots in a JSON file of ``evaluate``, ``reproduce``, ``bench`` or ``sample``.
-
-    Args:
-        body: the file's contents.
+    """The plots in the contents of a file of ``evaluate``, ``reproduce``, ``bench`` or ``sample``.
 
     Raises:
         ArgumentError: nothing to plot, or not a format that golddiff writes.

@@ -60,11 +60,7 @@ class Context(Settings):
         return min(steps, QUICK_STEPS + steps // 50) if self.quick else steps
 
     def store(self, name: str) -> ImageStore | None:
-        """The store of a data set; None if it is not available.
-
-        Raises:
-            GoldDiffError: the data set cannot be read, or holds no images.
-        """
+        """The store of a data set; None if it is not available."""
         if name not in self.data:
             return None
         if name not in self._stores:
@@ -83,11 +79,7 @@ class Context(Settings):
         return next(((name, store) for name, store in stores if store is not None), None)
 
     def oracle(self, name: str) -> OracleFile | None:
-        """The oracle of this name; None if it is not available.
-
-        Raises:
-            GoldDiffError: its path does not exist.
-        """
+        """The oracle of this name; None if it is not available."""
         if name not in self.oracles:
             return None
         if name not in self._oracles:

@@ -56,11 +56,7 @@ def parse_data(entries: list[str]) -> dict[str, str]:
 
 
 def parse_oracles(entries: list[str]) -> dict[str, str]:
-    """Parse the ``NAME=PATH`` entries of ``--oracle`` into a dictionary.
-
-    Raises:
-        ArgumentError: see :func:`parse_data`.
-    """
+    """Parse the ``NAME=PATH`` entries of ``--oracle``; see :func:`parse_data`."""
     return _parse("oracle", entries, [n + suffix for n in DATA_SETS for suffix in ORACLE_SUFFIXES])
 
 

@@ -80,11 +80,7 @@ class Here:
 
 
 def column_here(context: Context, column: Column) -> Here | str:
-    """The column with its store and oracle, or else a text that says what is missing.
-
-    Raises:
-        GoldDiffError: the oracle cannot be loaded.
-    """
+    """The column with its store and oracle, or else a text that says what is missing."""
     store = context.store(column.data)
     if store is None:
         return NO_DATA
@@ -121,11 +117,7 @@ def row_title(context: Context, here: Here, row: Row) -> str:
 
 
 def likeness(context: Context, here: Here, row: Row) -> Result:
-    """The cached or newly computed evaluation of one method: ``Evaluation.figures`` and pictures.
-
-    Raises:
-        GoldDiffError: the oracle cannot be loaded or is for images of another shape.
-    """
+    """The evaluation of one method, cached or computed: ``Evaluation.figures`` and pictures."""
     store = row_store(context, here, row)
     settings = row.settings(DATA_SETS[here.column.data])
     key: Key = {

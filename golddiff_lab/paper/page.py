@@ -30,20 +30,9 @@ class Page:
     pictures: dict[str, Any] = field(default_factory=dict)
 
     def write(self, out: Path, name: str, title: str, source: str, *, quick: bool) -> list[Path]:
-        """Write ``<name>.md``, ``<name>.json`` and the pictures into ``out``.
+        """Write ``<name>.md``, ``<name>.json`` and the pictures into ``out``; return their paths.
 
-        Args:
-            out: the folder.
-            name: name of the experiment.
-            title: heading of the page.
-            source: location in the paper.
-            quick: whether it was a trial run, which the page mentions.
-
-        Returns:
-            The files written, the page first.
-
-        Raises:
-            ArgumentError: a file cannot be written.
+        The page names the ``source`` in the paper, and says if it was a trial run (``quick``).
         """
         pictures = dict(self.pictures)
         if self.panels:

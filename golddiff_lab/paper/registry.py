@@ -33,11 +33,7 @@ class Experiment:
     place: str
 
     def run(self, context: Context) -> Page:
-        """Compute the results that are not cached, and return the page.
-
-        Raises:
-            GoldDiffError: the given data or oracle cannot be used.
-        """
+        """Compute the results that are not cached, and return the page."""
         page: Page = resolve_name(f"golddiff_lab.paper.{self.place}")(context)
         return page
 

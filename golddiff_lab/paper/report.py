@@ -27,18 +27,12 @@ def notes_path(page: Path) -> Path:
 
 
 def write_report(out: Path, page: Path) -> list[str]:
-    """Combine the pages in ``out`` into one, and copy their pictures.
+    """Combine the pages in ``out`` into one, and return the names of the experiments on it.
 
-    Args:
-        out: folder of ``golddiff reproduce``.
-        page: the ``.md`` file to write; pictures go into a folder of the same name without suffix.
-
-    Returns:
-        The names of the experiments on the page.
+    Pictures are copied into a folder of the page's name without suffix.
 
     Raises:
-        ArgumentError: no experiment is finished, a remark names an unknown experiment, or the page
-            cannot be written.
+        ArgumentError: no experiment is finished, or a remark names an unknown experiment.
     """
     finished = [name for name in EXPERIMENTS if (out / f"{name}.md").is_file()]
     if not finished:

@@ -44,11 +44,7 @@ class Peer:
         import_module(self.module).check(spec, store)
 
     def make(self, spec: SideSpec, store: ImageStore) -> Step:
-        """A step of the peer; imports its code.
-
-        Raises:
-            ArgumentError: see :meth:`check`; or the code cannot be imported.
-        """
+        """A step of the peer, once :meth:`check` has passed; imports its code."""
         self.check(spec, store)
         step: Step = import_module(self.module).make(spec, store)
         return step

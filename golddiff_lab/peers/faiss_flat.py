@@ -15,11 +15,7 @@ from golddiff_lab.sides import SideSpec, Step
 
 
 def load_faiss() -> Any:
-    """Import faiss.
-
-    Raises:
-        ArgumentError: faiss is not installed.
-    """
+    """Import faiss; ArgumentError if it is not installed."""
     try:
         return import_module("faiss")
     except ImportError:

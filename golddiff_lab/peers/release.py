@@ -63,15 +63,10 @@ def release_step(
     sizes: tuple[int, int],
     device: str = "cpu",
 ) -> Step:
-    """Create a step of the release.
+    """Create a step of the release in the checkout ``path``.
 
-    Args:
-        path: its checkout.
-        store: supplies the image shape and the covariance.
-        batches: the training images, (b, *shape) each.
-        threshold: mask threshold.
-        sizes: k_min and k_max.
-        device: torch device.
+    The store supplies the image shape and the covariance, ``batches`` the training images,
+    (b, *shape) each. ``sizes`` are k_min and k_max.
     """
     low = next(side for side in (16, 14, store.shape[1]) if store.shape[1] % side == 0)
     params = {

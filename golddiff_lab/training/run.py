@@ -183,12 +183,7 @@ def fingerprint(store: ImageStore) -> str:
 
 
 def read_state(folder: Path, run: Run, data: str) -> None:
-    """Restore a run from the saved state.
-
-    Args:
-        folder: folder of the run.
-        run: a run at its first step, changed in place.
-        data: the :func:`fingerprint` of its images.
+    """Restore a run at its first step, in place; ``data`` is the :func:`fingerprint` of its images.
 
     Raises:
         ArgumentError: the saved run has other settings or other images.

@@ -111,11 +111,7 @@ class TrainSettings:
         return config
 
     def check(self) -> None:
-        """Check everything that does not depend on the images.
-
-        Raises:
-            ArgumentError: a setting outside its range.
-        """
+        """Check everything that does not depend on the images."""
         from golddiff.system.arguments import check_device, check_positive
         from golddiff.system.numbers import check_count, check_seed
 
