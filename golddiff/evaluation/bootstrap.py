@@ -33,11 +33,9 @@ class Interval:
 
 
 def bootstrap(values: ArrayLike, seed: int = 0) -> Interval:
-    """Mean and 95% percentile bootstrap interval (Efron 1979) of independent values.
+    """Mean and 95% percentile bootstrap interval (Efron 1979) of independent values (n,).
 
-    Args:
-        values: (n,) one value per image; NaN (r2 of a constant reference) is ignored.
-        seed: seed of the resampling, which makes the interval reproducible.
+    NaN (r2 of a constant reference) is ignored. The seed makes the interval reproducible.
     """
     array = np.asarray(values, np.float64)
     if array.ndim != 1:

@@ -25,14 +25,9 @@ def write_novelty_report(
     path: Path,
     names: Sequence[str],
 ) -> None:
-    """Write one self-contained HTML page.
+    """Write one self-contained HTML page of ``images`` (B, C, H, W) in [-1, 1].
 
-    Args:
-        result: novelty of ``images`` from :func:`golddiff.novelty`.
-        images: (B, C, H, W) in [-1, 1].
-        store: the training set.
-        path: the ``.html`` file to write.
-        names: names of the pictures; empty if they have none.
+    ``result`` is their novelty from :func:`golddiff.novelty`; ``names`` may be empty.
     """
     order = torch.argsort(result.novelty, stable=True)[:MAX_CARDS]
     drawn = to_pixels(images[order])

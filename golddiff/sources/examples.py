@@ -262,10 +262,8 @@ def is_example_list(source: object) -> bool:
 def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
     """Open a sequence of images or (image, label) pairs; each pass reads every example again.
 
-    Args:
-        examples: a sequence, a Dataset with a length, or a DataLoader of one, in batches of arrays.
-            An image is a Pillow image, a path, an array or a tensor.
-        options: the options of the source.
+    ``examples`` is a sequence, a Dataset with a length, or a DataLoader of one, in batches of
+    arrays. An image is a Pillow image, a path, an array or a tensor.
     """
     options.refuse_columns("images handed over by Python")
     kind, in_batches = type(examples).__name__, not hasattr(examples, "__getitem__")

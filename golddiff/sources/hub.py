@@ -17,11 +17,7 @@ NAME = re.compile(r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$")
 
 
 def load_from_hub(name: str, split: str) -> Any:
-    """Load one split of a dataset from the hub, or from the local cache of earlier downloads.
-
-    Returns:
-        A ``datasets.Dataset``.
-    """
+    """One split of a dataset, from the hub or from the local cache of earlier downloads."""
     import datasets
 
     # Without this check, datasets would retry for most of a minute before it gives up.

@@ -63,11 +63,7 @@ def jpeg_error(path: Path, height: int, width: int) -> float:
 
     It is the change when the picture, shifted by half a block, is encoded again with the file's own
     settings. JPEG removes detail and leaves no roughness, so it cannot be seen in the pixels.
-
-    Args:
-        path: an image file, read before by :func:`read_picture`.
-        height: height of the scaled picture.
-        width: width of the scaled picture.
+    ``path`` was read before by :func:`read_picture`.
 
     Returns:
         The error's standard deviation, where white is 1 and black -1; 0 for other files.

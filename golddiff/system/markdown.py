@@ -10,10 +10,7 @@ def markdown_table(
 ) -> list[str]:
     """The lines of a table, with each column as wide as its longest text.
 
-    Args:
-        header: titles of the columns.
-        rows: cells as texts; a row may be shorter than the header.
-        left: number of leading columns that are left-aligned; the others are right-aligned.
+    A row may be shorter than the header. The first ``left`` columns are left-aligned.
     """
     full = [[*row, *[""] * (len(header) - len(row))] for row in [header, *rows]]
     widths = [max(3, *map(len, column)) for column in zip(*full, strict=True)]

@@ -39,14 +39,10 @@ def map_ordered(
 ) -> Iterator[Result]:
     """Run ``function`` on each task in parallel; yield results in task order.
 
-    Results are bitwise independent of the number of threads if the division into tasks is.
-    Inside a task, a nested call and NumPy's matrix products run on the task's own thread.
-
-    Args:
-        function: called with one task.
-        tasks: the tasks.
-        threads: most tasks that run at once; None: torch's number of threads. At most
-            ``IN_FLIGHT * threads + 1`` results are in memory.
+    At most ``threads`` tasks run at once (None: torch's number of threads), and at most
+    ``IN_FLIGHT * threads + 1`` results are in memory. Results are bitwise independent of
+    ``threads`` if the division into tasks is. Inside a task, a nested call and NumPy's matrix
+    products run on the task's own thread.
     """
     items = list(tasks)
     available = torch.get_num_threads()

@@ -122,10 +122,8 @@ def save(name: str, picture: Any, path: Path, texts: Mapping[str, str] | None = 
     with atomic_write(name, path) as temporary:
         if hasattr(picture, "savefig"):
             picture.savefig(temporary, dpi=DPI)
-        elif path.suffix.lower() == ".png":
-            info = PngInfo()
+        else:
+            info = PngInfo()  # other formats ignore it
             for keyword, text in (texts or {}).items():
                 info.add_text(keyword, text)
             picture.save(temporary, pnginfo=info)
-        else:
-            picture.save(temporary)

@@ -29,14 +29,7 @@ DEFAULT_LIMIT = 2e9
 
 
 class Residency:
-    """The mapped files of one store, and a limit on their resident bytes.
-
-    Args:
-        limit: bytes, above 0.
-
-    Attributes:
-        limit: may be changed at any time.
-    """
+    """The mapped files of one store, and a limit on their resident bytes, which may be changed."""
 
     def __init__(self, limit: float) -> None:
         self.limit = check_number("memory_limit", limit, "bytes above 0", LEAST, math.inf)
@@ -46,7 +39,7 @@ class Residency:
     def map(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """Map a file as a read-only array whose pages count towards the limit."""
         mapped = _Mapped(path, dtype=dtype, mode="r", shape=shape)
-        mapped.residency, mapped.file = self, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        mapped.residency, mapped.file = self, os.open(path, os.O_RDONLY)
         weakref.finalize(mapped, os.close, mapped.file)
         if hasattr(os, "posix_fadvise"):
             # Rows are scattered, so reading ahead is wasted.
