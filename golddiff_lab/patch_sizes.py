@@ -26,7 +26,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64, I64, check_count, check_seed
 
 LEVELS = 20
-OnStep = Callable[[float, float], None]
+OnStep = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ def calibrated(
     sigmas = [s for s in sigmas if network.sigma_min <= s <= network.sigma_max]
     # A prediction's time is proportional to the positions compared along one axis.
     runs = [Axis.of(side, size, boundary).runs for size in tried]
-    work = [float((run[:, 1] - run[:, 0]).sum()) for run in runs]
-    done, total = 0.0, len(sigmas) * sum(work)
+    work = [int((run[:, 1] - run[:, 0]).sum()) for run in runs]
+    done, total = 0, len(sigmas) * sum(work)
     start, cosines = initial_noise(settings.samples, store.shape, settings.seed), []
     # As in their code, predictions are not clipped.
     for state in SAMPLERS["ddim"].run(network, start, sigmas, False):

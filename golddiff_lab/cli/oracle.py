@@ -18,7 +18,7 @@ import typer
 from golddiff.cli import INTERRUPTED
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import JsonPath, Seed, Threads, check_apart
-from golddiff.cli.terminal import progress_bar, say, starting, write_json
+from golddiff.cli.terminal import progress_bar, say, starting, waiting, write_json
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import check_writable
@@ -254,12 +254,8 @@ def patch_sizes(options: PatchSizesOptions) -> None:
     )  # fmt: skip
     network = load_oracle(options.network)
     store = cached_store(options.store, SourceOptions(skip_bad=True), say=say, progress=True)
-    with progress_bar() as bar:
-        task = bar.add_task("measuring patch sizes")
-        result = calibrated(
-            network, store, settings,
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )  # fmt: skip
+    with waiting("measuring patch sizes") as watch:
+        result = calibrated(network, store, settings, watch)
     for (sigma, size), chosen in zip(result.pairs, result.chosen, strict=True):
         say(f"sigma {sigma:8.3f}: {size:2} x {size} (samples {min(chosen)} to {max(chosen)})")
     figures = {
