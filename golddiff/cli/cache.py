@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import JsonPath
 from golddiff.cli.terminal import say, write_json
-from golddiff.system.errors import ArgumentError, StoreError
+from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size
 
 
@@ -39,18 +38,12 @@ def cache(options: _CacheOptions) -> None:
     chosen = [entry for entry in found if not wanted or entry.path.name in wanted]
     for entry in chosen:
         if options.clear:
-            _delete(entry.path)
+            # A store that is only half deleted must not open.
+            (entry.path / "manifest.json").unlink(missing_ok=True)
+            shutil.rmtree(entry.path)
         day = datetime.fromtimestamp(entry.used, UTC).date()
         say(f"{byte_size(entry.bytes):>10}  {day}  {entry.path.name}  {entry.what}")
     total = byte_size(sum(entry.bytes for entry in chosen))
     say(f"{'deleted' if options.clear else 'in all'} {total} in {folder}")
     rows = [{"name": e.path.name, "what": e.what, "bytes": e.bytes, "used": e.used} for e in chosen]
     write_json(options.json, {"folder": str(folder), "cleared": options.clear, "entries": rows})
-
-
-def _delete(path: Path) -> None:
-    try:
-        (path / "manifest.json").unlink(missing_ok=True)  # a half-deleted store must not open
-        shutil.rmtree(path)
-    except OSError as error:
-        raise StoreError(f"cache: {path} cannot be deleted: {error.strerror}") from None

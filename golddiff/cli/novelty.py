@@ -134,8 +134,6 @@ def _read(
                 f"pictures: {what} holds more than {most:,} pictures, the limit at this size"
             )
     say(*source.skipped.lines())
-    if not parts:
-        raise ArgumentError(f"pictures: {what} holds no readable pictures")
     images = torch.from_numpy(np.concatenate(parts))
     if images.shape[1:] != store.shape:
         raise ArgumentError(

@@ -20,7 +20,6 @@ from golddiff.samplers import (
     steps,
 )
 from golddiff.sampling import OnStep
-from golddiff.system.errors import ArgumentError
 
 STEPS_KEPT = 20  # most steps stored of a run, evenly spaced, to bound the memory
 
@@ -41,8 +40,6 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         check_settings(self.n, self.steps, self.sampler, self.seed, self.batch)
-        if self.labels is not None and len(self.labels) != self.n:
-            raise ArgumentError(f"labels: got {len(self.labels)} of them for {self.n} images")
 
     def labels_of(self, rows: slice) -> list[int] | None:
         """The classes of some images."""

@@ -113,8 +113,6 @@ def _read_array(archive: Any, path: Path, key: str) -> NDArray[Any]:
         check_unpacked(f"{path.name}: array {key!r}", member.compress_size, member.file_size)
         with archive.zip.open(member) as stream:
             array: NDArray[Any] = np.lib.format.read_array(stream)
-    if array.ndim == 0:
-        raise SourceError(f"{path.name}: array {key!r} is a single value")
     return array
 
 

@@ -18,7 +18,6 @@ Every pickle is read here: CIFAR files, torch checkpoints and EDM networks.
 from __future__ import annotations
 
 import io
-import math
 import pickle
 import traceback
 from collections import OrderedDict
@@ -262,12 +261,7 @@ class _Array(np.ndarray[Any, Any]):
         shape, kind, fortran, raw = state[-4:]
         if not isinstance(kind, _Type) or type(raw) is not bytes:
             raise UnpicklingError("asks for an array that does not hold numbers")
-        if type(shape) is not tuple or not all(type(side) is int and side >= 0 for side in shape):
-            raise UnpicklingError("asks for an array of an impossible shape")
-        dtype = kind.dtype()
-        if math.prod(shape) * dtype.itemsize != len(raw):
-            raise UnpicklingError("asks for an array of another size than its bytes")
-        whole: Any = (1, shape, dtype, bool(fortran), raw)
+        whole: Any = (1, shape, kind.dtype(), bool(fortran), raw)
         super().__setstate__(whole)
 
 

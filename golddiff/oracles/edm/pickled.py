@@ -26,9 +26,6 @@ from golddiff.system.files import readable
 from golddiff.system.pickles import read_pickle
 from golddiff.system.torch_files import TENSORS, Storage, read_legacy
 
-# The largest published network takes 1.2e9 bytes.
-MAX_BYTES = 16 * 2**30
-
 
 class Record:
     """Placeholder for an object: its state and EDM's name of its class, which is not loaded."""
@@ -50,11 +47,10 @@ class Record:
 
 def _persistent(meta: Any) -> Record:
     """An object of ``torch_utils.persistence``; its source text, ``module_src``, is not run."""
-    if type(meta) is not dict or meta.get("type") != "class":
-        raise UnpicklingError("has a persistent object of an unknown form")
-    record, name = Record(), meta.get("class_name")
+    name = meta.get("class_name") if type(meta) is dict and meta.get("type") == "class" else None
     if type(name) is not str:
-        raise UnpicklingError("has a persistent object without a name")
+        raise UnpicklingError("has a persistent object of an unknown form")
+    record = Record()
     record.class_name = name
     record.__setstate__(meta.get("state"))
     return record
@@ -100,9 +96,6 @@ def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
             network is not a SongUNet or DhariwalUNet with EDM, VP, VE or iDDPM preconditioning.
     """
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise CheckpointError(f"it has {size:,} bytes, more than any network of EDM's")
         with path.open("rb") as file:
             record = _ema(read_pickle(file, NAMES))
         arguments = check_arguments(
@@ -175,8 +168,6 @@ def _tensors(record: Record, prefix: str, visited: set[int]) -> Iterator[tuple[s
     for name, child in _named(record, "_modules").items():
         if isinstance(child, Record):
             yield from _tensors(child, f"{prefix}{name}.", visited)
-        elif child is not None:
-            raise CheckpointError(f"{prefix}{name} in it is no module")
 
 
 def _named(module: Record, group: str) -> dict[str, Any]:
