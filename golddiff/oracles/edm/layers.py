@@ -115,7 +115,6 @@ class UNetBlock(nn.Module):
         super().__init__()
         if heads and out_channels % heads:
             raise ValueError(f"{out_channels} channels do not divide into {heads} heads")
-        self.in_channels, self.out_channels = in_channels, out_channels
         self.heads, self.adm = heads, adm
         self.scale, eps = (1.0, 1e-5) if adm else (math.sqrt(0.5), 1e-6)
         self.norm0 = group_norm(in_channels, eps)

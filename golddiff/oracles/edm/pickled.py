@@ -20,7 +20,6 @@ from torch import nn
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
 from golddiff.oracles.edm.unets import DhariwalUNet, SongUNet
 from golddiff.oracles.weights import build_network, check_run, check_sizes, check_state_dict
-from golddiff.system.arguments import as_number
 from golddiff.system.errors import CheckpointError, one_line
 from golddiff.system.files import readable
 from golddiff.system.pickles import read_pickle
@@ -233,19 +232,6 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
     for name in given.keys() - {*IMAGES, *own, *sizes, *UNUSED}:
         raise CheckpointError(f"its {precond} or {model} takes an unknown argument {name}")
     check_sizes(given, f"its {model}'s")
-    for name in own:
-        if not as_number(given.get(name, 0)) >= 0:
-            raise CheckpointError(
-                f"its {precond}'s {name} is {given[name]}, expected a number of 0 or more"
-            )
-    for name in IMAGES[:2]:
-        if name not in given:
-            raise CheckpointError(f"its {precond} was made without {name}")
-    levels = len(given.get("channel_mult", (1,) * 4))
-    if given["img_resolution"] % 2 ** (levels - 1):
-        raise CheckpointError(
-            f"its images of side {given['img_resolution']} cannot be halved {levels - 1} times"
-        )
     return Arguments(
         precond,
         model,
