@@ -25,11 +25,7 @@ BLOCK = 256  # images that share a random generator
 def enlarge(
     store: ImageStore, n: int, path: Path, seed: int = 0, *, overwrite: bool = False
 ) -> ImageStore:
-    """Build a store of n images from the images of a store and augmented copies of them.
-
-    Raises:
-        GoldDiffError: images that cannot be augmented, an existing ``path``, or a full disk.
-    """
+    """Build a store of n images from the images of a store and augmented copies of them."""
     source = enlarged_source(open_store(store.path, SourceOptions()), n, seed)
     build(source, path, overwrite=overwrite, progress=True)
     return ImageStore.open(path)

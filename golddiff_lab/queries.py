@@ -58,9 +58,6 @@ def held_out(store: ImageStore, count: int, seed: int) -> torch.Tensor:
 
     They are augmented training images (:mod:`golddiff_lab.augment`), with another seed than the
     enlarged sets use.
-
-    Raises:
-        ArgumentError: the store does not hold uint8 images of 1 or 3 channels.
     """
     if not store.is_pixels or len(store.shape) != 3 or store.shape[0] not in (1, 3):
         raise ArgumentError(

@@ -10,7 +10,7 @@ from golddiff.cli.options import Threads
 from golddiff.cli.terminal import counting, say
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
-from golddiff_lab.paper.datasets import parse_data, parse_oracles
+from golddiff_lab.paper.datasets import ORACLE_SUFFIXES, parse_paths
 from golddiff_lab.paper.registry import EXPERIMENTS, find, of_the_paper
 from golddiff_lab.paper.settings import Settings
 
@@ -79,7 +79,8 @@ def reproduce(options: ReproduceOptions) -> None:
 def _run(names: list[str], options: ReproduceOptions) -> None:
     settings, out = options.settings, options.settings.out
     check_writable("out", out / f"{names[0]}.md")
-    stores, networks = parse_data(options.data or []), parse_oracles(options.oracle or [])
+    stores = parse_paths("data", options.data or [])
+    networks = parse_paths("oracle", options.oracle or [], ORACLE_SUFFIXES)
 
     from golddiff.samplers import check_settings
     from golddiff.system.parallel import use_threads

@@ -21,11 +21,8 @@ def draw_dial(
 ) -> Figure:
     """Draw one row per novelty and one column per noise; below, one output and its sources.
 
-    Args:
-        rows: (requested novelty, images (n, C, H, W), measured novelty).
-        novelty: requested novelty of the row whose output is explained.
-        found: attribution of that output, the first of its row.
-        caption: title of the figure.
+    A row is (requested novelty, images (n, C, H, W), measured novelty). The output explained, of
+    attribution ``found``, is the first of the row that requests ``novelty``.
     """
     columns = len(rows[0][1])
     size = (1.5 + CELL * columns, 0.9 + CELL * (len(rows) + 1))

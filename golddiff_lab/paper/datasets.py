@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from golddiff.system.errors import ArgumentError
@@ -43,34 +44,22 @@ DATA_SETS = {
 }
 
 # Variants of a data set's network: class-conditional, or EDM's.
-ORACLE_SUFFIXES = ("", "-conditional", "-edm-vp", "-edm-ve")
+ORACLE_SUFFIXES = ("-conditional", "-edm-vp", "-edm-ve")
 
 
-def parse_data(entries: list[str]) -> dict[str, str]:
-    """Parse the ``NAME=PATH`` entries of ``--data`` into a dictionary.
-
-    Raises:
-        ArgumentError: another form, an unknown name, or a repeated name.
-    """
-    return _parse("data", entries, list(DATA_SETS))
-
-
-def parse_oracles(entries: list[str]) -> dict[str, str]:
-    """Parse the ``NAME=PATH`` entries of ``--oracle``; see :func:`parse_data`."""
-    return _parse("oracle", entries, [n + suffix for n in DATA_SETS for suffix in ORACLE_SUFFIXES])
-
-
-def _parse(argument: str, entries: list[str], names: list[str]) -> dict[str, str]:
+def parse_paths(
+    argument: str, entries: Sequence[str], suffixes: Sequence[str] = ()
+) -> dict[str, str]:
+    """Parse an option's ``NAME=PATH`` entries; a name is a data set's, or that and a suffix."""
     paths: dict[str, str] = {}
     for entry in entries:
         name, sign, path = entry.partition("=")
         if not (name and sign and path):
             raise ArgumentError(f"{argument}: got {entry!r}, expected NAME=PATH")
-        if name not in names:
-            shown = [n for n in names if "-edm" not in n and "-cond" not in n]
-            more = "" if len(shown) == len(names) else "; with -conditional, -edm-vp or -edm-ve too"
+        if name not in {data + suffix for data in DATA_SETS for suffix in ("", *suffixes)}:
+            more = f"; {', '.join(suffixes)} may follow" if suffixes else ""
             raise ArgumentError(
-                f"{argument}: got the name {name!r}, expected one of {', '.join(shown)}{more}"
+                f"{argument}: got the name {name!r}, expected one of {', '.join(DATA_SETS)}{more}"
             )
         if name in paths:
             raise ArgumentError(f"{argument}: {name} is given twice")

@@ -77,11 +77,7 @@ def of_the_paper() -> list[str]:
 
 
 def find(name: str) -> Experiment:
-    """The experiment of a name.
-
-    Raises:
-        ArgumentError: an unknown name; the message lists the valid ones.
-    """
+    """The experiment of a name."""
     if name not in EXPERIMENTS:
         raise ArgumentError(f"name: got {name!r}, expected all or one of {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]

@@ -71,11 +71,7 @@ def _is_note(line: str) -> bool:
 
 
 def read_notes(path: Path) -> dict[str, str]:
-    """The remarks, by the name in each ``## name`` heading; empty if there is no file.
-
-    Raises:
-        ArgumentError: a heading that is neither an experiment nor ``introduction``.
-    """
+    """The remarks, by the name in each ``## name`` heading; empty if there is no file."""
     if not path.is_file():
         return {}
     # Text before the first heading is for editors of the file.

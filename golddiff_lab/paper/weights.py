@@ -47,10 +47,7 @@ class RandomSubset:
     """A schedule of one fixed random subset, which the paper's Figure 3 compares with full scans.
 
     For :class:`golddiff.estimators.golden.GoldDiff`. With the same seed, larger subsets contain
-    smaller ones.
-
-    Args:
-        size: number of images, 1 or more; a smaller class is used entirely.
+    smaller ones; a class smaller than ``size`` is used entirely.
     """
 
     def __init__(self, size: int) -> None:

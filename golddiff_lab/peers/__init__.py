@@ -74,14 +74,7 @@ PEERS = {
 
 
 def recognise(text: str) -> tuple[str, Path | None]:
-    """Name and checkout folder of the peer that ``--peer`` gives.
-
-    Args:
-        text: folder of a checkout, recognised by its files; or "faiss".
-
-    Raises:
-        ArgumentError: no such folder, or not a known peer.
-    """
+    """Name and checkout folder of a peer: the folder is recognised by its files; or "faiss"."""
     if text == "faiss":
         return "faiss", None
     folder = Path(text).expanduser()

@@ -23,14 +23,8 @@ from golddiff.system.errors import ArgumentError
 def imported(root: Path, module: str, stubs: Mapping[str, Sequence[str]]) -> Iterator[Any]:
     """Import a module of a checkout, then restore ``sys.path`` and ``sys.modules``.
 
-    Args:
-        root: folder to import from.
-        module: dotted name.
-        stubs: modules that it imports but that a step does not need (downloads, plots, networks),
-            with the names that are imported from each.
-
-    Raises:
-        ArgumentError: the module cannot be imported.
+    ``stubs`` are modules that it imports but that a step does not need (downloads, plots,
+    networks), with the names that are imported from each.
     """
     before = dict(sys.modules)
     # Otherwise a loaded module of the same name from elsewhere would be used.
@@ -71,11 +65,7 @@ def _stub(name: str, names: Sequence[str]) -> types.ModuleType:
 
 
 def vp_timestep(peer: str, sigma: float) -> int:
-    """The timestep of the VP process (1,000 steps, linear betas) whose noise level is sigma.
-
-    Raises:
-        ArgumentError: sigma is not the noise level of a timestep.
-    """
+    """The timestep of the VP process (1,000 steps, linear betas) whose noise level is sigma."""
     levels = timestep_sigmas()
     nearest = min(range(len(levels)), key=lambda t: abs(levels[t] - sigma))
     if abs(levels[nearest] - sigma) > 1e-6 * sigma:

@@ -89,12 +89,7 @@ class TrainSettings:
         return {**asdict(self), "multipliers": list(self.multipliers)}
 
     def network(self, store: ImageStore) -> UNetConfig:
-        """The network configuration for a store's images.
-
-        Raises:
-            ArgumentError: a setting outside its range, images that are not square or whose side is
-                not a multiple of 2^(levels - 1), or ``conditional`` for a store without labels.
-        """
+        """The network configuration for a store's images."""
         self.check()
         if len(store.shape) != 3 or store.shape[1] != store.shape[2]:
             raise ArgumentError(
