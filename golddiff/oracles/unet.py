@@ -8,12 +8,12 @@ keeps one attention block in the middle. Parameters have the names of the publis
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import nn
-from torch.nn.functional import interpolate
 
 from golddiff.oracles.parameterisations import TIMESTEPS
 from golddiff.system.errors import ArgumentError
@@ -154,30 +154,15 @@ class Block(nn.Module):
         return out
 
 
-class Halve(nn.Module):
+def halve(channels: int) -> nn.Module:
     """Downsampling by 2: a strided convolution."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.main = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
-
-    def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """Apply to x (B, C, H, W); the time features are ignored."""
-        out: torch.Tensor = self.main(x)
-        return out
+    return nn.Sequential(OrderedDict(main=nn.Conv2d(channels, channels, 3, stride=2, padding=1)))
 
 
-class Double(nn.Module):
+def double(channels: int) -> nn.Module:
     """Upsampling by 2: nearest neighbours, then a convolution."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.main = nn.Conv2d(channels, channels, 3, padding=1)
-
-    def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """Apply to x (B, C, H, W); the time features are ignored."""
-        out: torch.Tensor = self.main(interpolate(x, scale_factor=2, mode="nearest"))
-        return out
+    convolution = nn.Conv2d(channels, channels, 3, padding=1)
+    return nn.Sequential(OrderedDict(nearest=nn.Upsample(scale_factor=2), main=convolution))
 
 
 class UNet(nn.Module):
@@ -205,7 +190,7 @@ class UNet(nn.Module):
                 width_in = width
                 skips.append(width_in)
             if level < len(widths) - 1:
-                self.downblocks.append(Halve(width_in))
+                self.downblocks.append(halve(width_in))
                 skips.append(width_in)
         self.middleblocks = nn.ModuleList(
             Block(width_in, width_in, *common, attention=first) for first in (True, False)
@@ -216,7 +201,7 @@ class UNet(nn.Module):
                 self.upblocks.append(Block(width_in + skips.pop(), width, *common))
                 width_in = width
             if level:
-                self.upblocks.append(Double(width_in))
+                self.upblocks.append(double(width_in))
         self.tail = nn.Sequential(
             nn.GroupNorm(config.groups, width_in),
             nn.SiLU(),
@@ -240,13 +225,14 @@ class UNet(nn.Module):
         h = self.head(x)
         skips = [h]
         for layer in self.downblocks:
-            h = layer(h, features)
+            h = layer(h, features) if isinstance(layer, Block) else layer(h)
             skips.append(h)
         for layer in self.middleblocks:
             h = layer(h, features)
         for layer in self.upblocks:
             if isinstance(layer, Block):
-                h = torch.cat([h, skips.pop()], dim=1)
-            h = layer(h, features)
+                h = layer(torch.cat([h, skips.pop()], dim=1), features)
+            else:
+                h = layer(h)
         out: torch.Tensor = self.tail(h)
         return out
