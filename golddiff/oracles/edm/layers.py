@@ -166,23 +166,17 @@ class UNetBlock(nn.Module):
         return attended.transpose(2, 3).reshape(b, c, height, width)
 
 
-class PositionalEmbedding(nn.Module):
-    """Cosines, then sines of a number at frequencies from 1 down to 1e-4 (DDPM++ and ADM).
+def positional_embedding(
+    noise: torch.Tensor, channels: int, *, endpoint: bool = False
+) -> torch.Tensor:
+    """Cosines, then sines of numbers (B,) at frequencies from 1 down to 1e-4, (B, channels).
 
-    With ``endpoint`` the last frequency is 1e-4, otherwise one step above it.
+    With ``endpoint`` (DDPM++) the last frequency is 1e-4, otherwise (ADM) one step above it.
     """
-
-    def __init__(self, channels: int, *, endpoint: bool = False) -> None:
-        super().__init__()
-        self.channels, self.endpoint = channels, endpoint
-
-    def forward(self, noise: torch.Tensor) -> torch.Tensor:
-        """(B,) -> (B, channels)."""
-        half = self.channels // 2
-        steps = torch.arange(half, dtype=noise.dtype, device=noise.device)
-        frequencies = 1e-4 ** (steps / (half - self.endpoint))
-        angles = noise[:, None] * frequencies
-        return torch.cat([angles.cos(), angles.sin()], dim=1)
+    half = channels // 2
+    steps = torch.arange(half, dtype=noise.dtype, device=noise.device)
+    angles = noise[:, None] * 1e-4 ** (steps / (half - endpoint))
+    return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 
 class FourierEmbedding(nn.Module):

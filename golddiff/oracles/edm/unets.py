@@ -14,9 +14,9 @@ from golddiff.oracles.edm.layers import (
     Conv2d,
     ConvThenDown,
     FourierEmbedding,
-    PositionalEmbedding,
     UNetBlock,
     group_norm,
+    positional_embedding,
 )
 
 CHANNELS_PER_HEAD = 64  # in ADM
@@ -128,11 +128,11 @@ class SongUNet(nn.Module):
     ) -> None:
         super().__init__()
         noise, emb = model_channels * channel_mult_noise, model_channels * channel_mult_emb
-        embeddings: dict[str, Callable[[int], nn.Module]] = {
-            "positional": functools.partial(PositionalEmbedding, endpoint=True),
-            "fourier": FourierEmbedding,
+        embeddings: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+            "positional": functools.partial(positional_embedding, channels=noise, endpoint=True),
+            "fourier": FourierEmbedding(noise),
         }
-        self.map_noise = embeddings[embedding_type](noise)
+        self.map_noise = embeddings[embedding_type]
         self.map_label = nn.Linear(label_dim, noise) if label_dim else None
         self.map_augment = nn.Linear(augment_dim, noise, bias=False) if augment_dim else None
         self.map_layer0 = nn.Linear(noise, emb)
@@ -194,7 +194,7 @@ class DhariwalUNet(nn.Module):
     ) -> None:
         super().__init__()
         first, emb = model_channels, model_channels * channel_mult_emb
-        self.map_noise = PositionalEmbedding(first)
+        self.map_noise = functools.partial(positional_embedding, channels=first)
         self.map_augment = nn.Linear(augment_dim, first, bias=False) if augment_dim else None
         self.map_layer0 = nn.Linear(first, emb)
         self.map_layer1 = nn.Linear(emb, emb)
