@@ -123,13 +123,20 @@ def build_network(
 
 @torch.no_grad()
 def check_run(name: str, make: Callable[[], nn.Module], shape: Sequence[int], classes: int) -> None:
-    """Call a new network on the meta device; CheckpointError if its sizes do not fit together."""
+    """Call a new network on the meta device, to find sizes that do not fit together.
+
+    Raises:
+        CheckpointError: the network fails, or returns less than an image of this shape (C, H, W).
+    """
     with torch.device("meta"):
         x, t = torch.empty(1, *shape), torch.empty(1)
         labels = torch.zeros(1, dtype=torch.int64) if classes else None
         network = make()
     with readable(f"{name} cannot run", CheckpointError):
-        network(x, t, labels)
+        out = network(x, t, labels)
+    out = getattr(out, "sample", out)
+    if out[:, : x.shape[1]].shape != x.shape:
+        raise CheckpointError(f"{name} makes images of shape {tuple(out.shape[1:])}")
 
 
 def join_names(names: list[str]) -> str:

@@ -17,6 +17,7 @@ from golddiff.figures.sources import figure, image_name, percent
 from golddiff.figures.trajectory import level, thinned
 from golddiff.studio.grid import mark
 from golddiff.studio.run import Curves, Run, Selection
+from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import cells
 
 TOP = 12
@@ -30,7 +31,8 @@ NOISE = "noise σ (denoising runs to the right)"
 def sources_at(run: Run, selected: Selection, step: int) -> PixelSources:
     """The training images behind a pixel at one step."""
     state = run.state(selected.method, step)
-    assert state is not None
+    if state is None:
+        raise ArgumentError("nothing is denoised yet")
     with run.opened.lock:
         return pixel_sources(
             run.denoisers[selected.method], state.x[selected.image], state.sigma,
@@ -67,7 +69,8 @@ def _with_sources(run: Run) -> list[str]:
 def sources_html(run: Run, selected: Selection, step: int, sources: PixelSources) -> str:
     """The sources as HTML: thumbnails with their weights and classes."""
     store, state = run.opened.store, run.state(selected.method, step)
-    assert state is not None
+    if state is None:
+        raise ArgumentError("nothing is denoised yet")
     pixel = state.x0[selected.image, :, selected.y, selected.x]
     value = ", ".join(f"{v:+.2f}" for v in pixel.tolist())
     shown = max(1, int((sources.source_weights >= MIN_SHARE).sum()))
