@@ -63,11 +63,9 @@ class Recorder:
         self.sigmas.append(levels[0])
         self.counts.append(counts)
         self._last = (x, sigma, labels)
-        x0: torch.Tensor = self.denoiser(x, sigma, labels)
-        return x0
+        return self.denoiser(x, sigma, labels)
 
     def attributions(self) -> list[Attribution]:
         """The sources of the last call's outputs."""
         assert self._last is not None
-        sources: list[Attribution] = self.denoiser.attribute(*self._last)
-        return sources
+        return self.denoiser.attribute(*self._last)

@@ -57,8 +57,7 @@ def augmented(images: NDArray[np.uint8], uniform: F64) -> NDArray[np.uint8]:
     shift = torch.from_numpy((_change(bright) * (1 - _change(contrast))).astype(np.float32))
     values.mul_(gain[:, None, None, None])
     values.add_((shift[:, None] * mean)[:, :, None, None])
-    out: NDArray[np.uint8] = values.round_().clamp_(0, 255).to(torch.uint8).numpy()
-    return out
+    return values.round_().clamp_(0, 255).to(torch.uint8).numpy()
 
 
 def _change(uniform: F64) -> F64:

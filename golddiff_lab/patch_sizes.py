@@ -77,8 +77,7 @@ class Calibration:
     @property
     def chosen(self) -> I64:
         """(L, samples) the best size of each sample; ties go to the smaller size."""
-        chosen: I64 = np.array(self.sizes)[self.cosines.argmax(axis=1)]
-        return chosen
+        return np.array(self.sizes)[self.cosines.argmax(axis=1)]
 
     @property
     def pairs(self) -> list[tuple[float, int]]:

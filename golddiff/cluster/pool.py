@@ -190,8 +190,7 @@ class Pool:
         if self.pids.setdefault(path, pid) != pid:
             log.warning("shard %s was started again, and the step done again", path)
         self.pids[path] = pid
-        answer: bytes = packed
-        return answer
+        return packed
 
     def _lose(self, shard: int, why: str) -> None:
         """Record a shard as lost; raises ClusterError unless missing shards are allowed."""

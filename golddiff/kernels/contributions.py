@@ -91,8 +91,7 @@ class Contribution:
 def log_sum_exp(logits: F64) -> F64:
     """Log of the sum of exp over the last axis."""
     highest = logits.max(axis=-1)
-    total: F64 = highest + np.log(np.exp(logits - highest[..., None]).sum(axis=-1))
-    return total
+    return highest + np.log(np.exp(logits - highest[..., None]).sum(axis=-1))
 
 
 def mixed(
@@ -115,8 +114,7 @@ def mixed(
 def values_at(store: Any, rows: I64, pixel: int | None) -> F32:
     """Images as float32 (k, D), or their channels at one pixel (y * W + x), (k, C)."""
     if pixel is None:
-        values: F32 = store.values(rows)
-        return values
+        return store.values(rows)
     columns = outputs_at(store, pixel)
     with store.stored.resident(rows) as (loaded, local_rows):
         numbers = loaded.flat[local_rows[:, None], columns].astype(np.float32)
@@ -126,8 +124,7 @@ def values_at(store: Any, rows: I64, pixel: int | None) -> F32:
 def outputs_at(store: Any, pixel: int) -> I64:
     """Indices of the output values of one pixel, one per channel, (C,)."""
     channels, height, width = store.shape
-    outputs: I64 = np.arange(channels) * (height * width) + pixel
-    return outputs
+    return np.arange(channels) * (height * width) + pixel
 
 
 class Weights:
@@ -200,8 +197,7 @@ class Weights:
 
     def _weights(self, logits: F64) -> F64:
         """Normalised weights (L, k); adding log(total) to a logit near 1e13 would round it off."""
-        weights: F64 = np.exp(logits - self._highest) / self._total
-        return weights
+        return np.exp(logits - self._highest) / self._total
 
 
 def _sums(logits: F64) -> Posterior:

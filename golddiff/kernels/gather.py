@@ -106,8 +106,7 @@ def runs(wanted: NDArray[np.integer[Any]], d: int) -> I64:
 def positions_in(columns: I64, values: NDArray[np.integer[Any]]) -> I64:
     """A position in ``columns`` of each value; ``columns`` must contain every value."""
     order = np.argsort(columns, kind="stable")
-    positions: I64 = order[np.searchsorted(columns, values, sorter=order)]
-    return positions
+    return order[np.searchsorted(columns, values, sorter=order)]
 
 
 def padded(n: int) -> int:

@@ -30,5 +30,4 @@ def lowest(numbers: F32, k: int) -> I64:
     bound = np.partition(values, k - 1)[k - 1]
     below = np.flatnonzero(values < bound)
     equal = np.flatnonzero(values == bound)[: k - len(below)]
-    positions: I64 = candidates[np.sort(np.concatenate([below, equal]))]
-    return positions
+    return candidates[np.sort(np.concatenate([below, equal]))]

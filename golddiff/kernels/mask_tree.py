@@ -147,8 +147,7 @@ def mean_mask(tree: MaskTree, d: int) -> F32:
     leaves = np.bincount(paths.ravel(), minlength=len(nodes))  # whose masks hold a node's inputs
     inputs = tree.columns[tree.entries(nodes)]
     counts = np.bincount(inputs, np.repeat(leaves, tree.stop - tree.start), minlength=d)
-    shares: F32 = (counts / paths.shape[1]).astype(np.float32)
-    return shares
+    return (counts / paths.shape[1]).astype(np.float32)
 
 
 def tile_trees(tree: MaskTree, shape: tuple[int, ...], side: Side) -> list[MaskTree]:

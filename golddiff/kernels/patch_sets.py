@@ -75,8 +75,7 @@ class PatchSet:
         planes = means.reshape(-1, self.width * len(self.masks))[:, self.entries]
         count = self.masks.shape[1]
         sums = [np.bincount(self.pixels, plane, count) for plane in planes]
-        averages: F64 = (np.array(sums) / self.masks.sum(axis=0)).reshape(len(means), -1)
-        return averages
+        return (np.array(sums) / self.masks.sum(axis=0)).reshape(len(means), -1)
 
 
 @njit(nogil=True, cache=True)

@@ -133,8 +133,7 @@ def vp_alphas(schedule: Mapping[str, Any]) -> torch.Tensor:
         raise ArgumentError(f"betas: got {dict(schedule)}, but {one_line(error, 120)}") from error
     if not bool(((scheduler.betas >= 0) & (scheduler.betas <= 1)).all()):
         raise ArgumentError(f"betas: got {dict(schedule)}, expected betas from 0 to 1")
-    alphas: torch.Tensor = scheduler.alphas_cumprod
-    return alphas
+    return scheduler.alphas_cumprod
 
 
 def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, int]:

@@ -116,8 +116,7 @@ class Attention(nn.Module):
         q, k, v = (f(h).flatten(2) for f in (self.proj_q, self.proj_k, self.proj_v))  # (B, C, HW)
         scores = q.transpose(1, 2) @ k * q.shape[1] ** -0.5  # (B, HW, HW)
         mixed = v @ scores.softmax(dim=-1).transpose(1, 2)
-        out: torch.Tensor = x + self.proj(mixed.view_as(x))
-        return out
+        return x + self.proj(mixed.view_as(x))
 
 
 class Block(nn.Module):
@@ -150,8 +149,7 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Apply to x (B, inputs, H, W) and time features (B, features)."""
         h = self.block1(x) + self.temb_proj(features)[:, :, None, None]
-        out: torch.Tensor = self.attn(self.block2(h) + self.shortcut(x))
-        return out
+        return self.attn(self.block2(h) + self.shortcut(x))
 
 
 def halve(channels: int) -> nn.Module:
@@ -234,5 +232,4 @@ class UNet(nn.Module):
                 h = layer(torch.cat([h, skips.pop()], dim=1), features)
             else:
                 h = layer(h)
-        out: torch.Tensor = self.tail(h)
-        return out
+        return self.tail(h)

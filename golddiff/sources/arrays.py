@@ -71,8 +71,7 @@ def as_array(value: Any, description: str) -> NDArray[Any]:
         # NumPy has no bfloat16; float32 holds all its values exactly.
         if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
             tensor = tensor.float()
-        values: NDArray[Any] = tensor.resolve_conj().resolve_neg().numpy()
-        return values
+        return tensor.resolve_conj().resolve_neg().numpy()
 
 
 def _is_tensor(value: object) -> bool:

@@ -117,8 +117,7 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
 def _lengths(values: F32) -> F32:
     """The norms (n,) of images (n, D), rounded up, because bounds proved with R rely on them."""
     squares = np.einsum("nd,nd->n", values, values, dtype=np.float64)
-    lengths: F32 = np.nextafter(np.sqrt(squares).astype(np.float32), np.float32(np.inf))
-    return lengths
+    return np.nextafter(np.sqrt(squares).astype(np.float32), np.float32(np.inf))
 
 
 def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:

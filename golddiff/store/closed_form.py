@@ -145,8 +145,7 @@ def with_gradient(
     x: torch.Tensor, sigma: Any, posterior: Callable[[torch.Tensor, Any], ExactPosterior]
 ) -> torch.Tensor:
     """The mean of posterior(x, sigma), differentiable in both; backward takes one more pass."""
-    mean: torch.Tensor = _Mean.apply(x, sigma, posterior, SimpleNamespace())  # type: ignore[no-untyped-call]
-    return mean
+    return _Mean.apply(x, sigma, posterior, SimpleNamespace())  # type: ignore[no-untyped-call]
 
 
 class _Mean(torch.autograd.Function):

@@ -113,8 +113,7 @@ class PosteriorPass:
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Bytes (part, each): float64 terms with autograd buffers, and partial sums."""
         if self.mode == FIRST and self._cache is not None:  # the estimator's own weighing
-            own: tuple[int, int] = self._over_images().working_bytes(images)
-            return own
+            return self._over_images().working_bytes(images)
         part = 8 * (6 * self.images.d + 2 * self._v) * min(images, self._decoded)
         return part, 8 * self._v
 
@@ -281,13 +280,11 @@ class ImagesPosterior:
 
     def mean(self) -> F64:
         """Posterior means (b, D)."""
-        means: F64 = self.estimator.composed(self._means, self.sigma)
-        return means
+        return self.estimator.composed(self._means, self.sigma)
 
     @cached_property
     def _means(self) -> F64:
-        means: F64 = self.estimator.means(self.x, self.sigma, self.supports, self._first)
-        return means
+        return self.estimator.means(self.x, self.sigma, self.supports, self._first)
 
     @property
     def _certain(self) -> list[int]:
@@ -320,13 +317,12 @@ class ImagesPosterior:
         """A pass over some of the queries, numbered by their rows in the cache."""
         rows = np.array(queries)
         supports = per_query(self.supports, len(self.x))
-        sums: Posterior = self.estimator.store.posterior(
+        return self.estimator.store.posterior(
             PosteriorPass(self.estimator, self.sigma, mode, self._cache, in_float64),
             np.concatenate([packed[rows], rows[:, None]], axis=1),
             self.sigma,
             [supports[i] for i in queries],
         )
-        return sums
 
     def log_density(self) -> F64:
         """Log of p_sigma(x) = sum_i p_i N(x; x_i, sigma^2 I) in nats, (b,).
@@ -338,8 +334,7 @@ class ImagesPosterior:
         first, d = self._first, self.x.shape[1]
         log_total = (first.log_max + np.log(first.total))[:, 0]
         noise = d * (math.log(self.sigma) + 0.5 * math.log(2 * math.pi))
-        density: F64 = log_total - self._log_prior - noise
-        return density
+        return log_total - self._log_prior - noise
 
     def times(self, vectors: F64) -> F64:
         """The posterior covariance times vectors (b, D)."""

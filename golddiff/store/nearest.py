@@ -103,8 +103,7 @@ class Pooled:
 
     def of_images(self, images: Any) -> F32:
         """Pooled images (n, d')."""
-        pooled: F32 = images.proxies(self.shape)
-        return pooled
+        return images.proxies(self.shape)
 
     def distances(self, images: Any, x: F32, rows: I64) -> F64:
         """(b, n); see :class:`Metric`."""

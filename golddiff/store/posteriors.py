@@ -47,8 +47,7 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
 
     def weigh(task: Task) -> Posterior:
         group, part = task
-        partial: Posterior = estimator.weigh(x[groups[group]], sigma, part)
-        return partial
+        return estimator.weigh(x[groups[group]], sigma, part)
 
     for (group, _), part in zip(tasks, map_ordered(weigh, tasks, threads), strict=True):
         if group in totals:

@@ -75,7 +75,6 @@ def _mapped(store: Any, batches: Iterable[F32], shape: tuple[int, int]) -> F32:
                 file.write(np.ascontiguousarray(batch, np.float32).data)
             file.flush()
             # The mapping keeps the data after the file is unlinked.
-            array: F32 = store.residency.map(Path(file.name), "float32", shape)
-            return array
+            return store.residency.map(Path(file.name), "float32", shape)
     except OSError as error:
         raise StoreError(f"store: {folder} cannot be written ({error.strerror})") from error

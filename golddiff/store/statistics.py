@@ -71,8 +71,7 @@ class Factor:
 
     def shrinkage(self, sigma: float) -> F64:
         """The Wiener gains L / (L + sigma^2), (r,)."""
-        gains: F64 = self.eigenvalues / (self.eigenvalues + sigma**2)
-        return gains
+        return self.eigenvalues / (self.eigenvalues + sigma**2)
 
     def halves(self, sigma: float, dtype: type[np.floating], entries: int) -> NDArray[Any]:
         """H (D, rank) of the Wiener matrix W = U diag(L / (L + sigma^2)) U^T = H H^T.

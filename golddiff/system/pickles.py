@@ -274,8 +274,7 @@ def _array(kind: Any, shape: Any = None, code: Any = None) -> _Array:
 def _scalar(kind: Any, data: Any = None) -> int | float | bool:
     if type(kind) is not _Type or type(data) is not bytes or len(data) != kind.dtype().itemsize:
         raise UnpicklingError("asks for a NumPy number of the wrong size")
-    value: int | float | bool = np.frombuffer(data, kind.dtype())[0].item()
-    return value
+    return np.frombuffer(data, kind.dtype())[0].item()
 
 
 def _encoded(text: Any, encoding: Any) -> bytes:

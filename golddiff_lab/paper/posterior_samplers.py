@@ -119,8 +119,7 @@ class Problem:
 
         rng = torch.Generator().manual_seed(self.seed)
         self.physics.noise_model = GaussianNoise(self.noise, rng=rng)
-        measured: torch.Tensor = self.physics((self.truth + 1) / 2)
-        return measured
+        return self.physics((self.truth + 1) / 2)
 
     def given(self, times: int) -> Denoiser:
         """The denoiser conditioned on each measurement, repeated ``times`` times."""

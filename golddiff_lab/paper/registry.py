@@ -34,8 +34,7 @@ class Experiment:
 
     def run(self, context: Context) -> Page:
         """Compute the results that are not cached, and return the page."""
-        page: Page = resolve_name(f"golddiff_lab.paper.{self.place}")(context)
-        return page
+        return resolve_name(f"golddiff_lab.paper.{self.place}")(context)
 
 
 EXPERIMENTS = {

@@ -46,8 +46,7 @@ class Peer:
     def make(self, spec: SideSpec, store: ImageStore) -> Step:
         """A step of the peer, once :meth:`check` has passed; imports its code."""
         self.check(spec, store)
-        step: Step = import_module(self.module).make(spec, store)
-        return step
+        return import_module(self.module).make(spec, store)
 
 
 PEERS = {

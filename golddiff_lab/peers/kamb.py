@@ -71,7 +71,6 @@ def make(spec: SideSpec, store: ImageStore) -> Step:
         noisy = x * math.sqrt(alpha)
         with torch.no_grad():
             score = model(torch.zeros(1), noisy, device=torch.device("cpu"))
-        x0: torch.Tensor = (noisy + (1 - alpha) * score) / math.sqrt(alpha)
-        return x0
+        return (noisy + (1 - alpha) * score) / math.sqrt(alpha)
 
     return step

@@ -82,7 +82,6 @@ def release_step(
     def step(x: torch.Tensor, sigma: float) -> torch.Tensor:
         # On the CPU as in its ``sample``, because the noise schedule's tensor is on the CPU.
         timestep = torch.tensor(vp_timestep("the release", sigma))
-        x0: torch.Tensor = model.denoise(x * alpha_of_sigma(sigma) ** 0.5, timestep)
-        return x0
+        return model.denoise(x * alpha_of_sigma(sigma) ** 0.5, timestep)
 
     return step

@@ -50,7 +50,6 @@ def make(spec: SideSpec, store: ImageStore) -> Step:
 
     def step(x: torch.Tensor, sigma: float) -> torch.Tensor:
         timestep = torch.tensor(vp_timestep("analytic-diffusion-studio", sigma))
-        x0: torch.Tensor = model.denoise(x * alpha_of_sigma(sigma) ** 0.5, timestep)
-        return x0
+        return model.denoise(x * alpha_of_sigma(sigma) ** 0.5, timestep)
 
     return step

@@ -152,8 +152,7 @@ class UNetBlock(nn.Module):
         h = (h + (x if self.skip is None else self.skip(x))) * self.scale
         if self.heads:
             h = (h + self.proj(self._attention(h))) * self.scale
-        out: torch.Tensor = h
-        return out
+        return h
 
     def _attention(self, x: torch.Tensor) -> torch.Tensor:
         """Attention of every pixel to every pixel, (B, C, H, W) -> (B, C, H, W)."""

@@ -169,8 +169,7 @@ class SongUNet(nn.Module):
             features = features + scale * self.map_label.weight.T[labels] + self.map_label.bias
         embedding = silu(self.map_layer1(silu(self.map_layer0(features))))
         h = silu(self.dec[f"{self._at}_aux_norm"](run_levels(self.enc, self.dec, x, embedding)))
-        out: torch.Tensor = self.dec[f"{self._at}_aux_conv"](h)
-        return out
+        return self.dec[f"{self._at}_aux_conv"](h)
 
 
 class DhariwalUNet(nn.Module):
@@ -219,5 +218,4 @@ class DhariwalUNet(nn.Module):
         if self.map_label is not None:
             embedding = embedding + self.map_label.weight.T[labels]
         h = run_levels(self.enc, self.dec, x, silu(embedding))
-        out: torch.Tensor = self.out_conv(silu(self.out_norm(h)))
-        return out
+        return self.out_conv(silu(self.out_norm(h)))
