@@ -232,6 +232,9 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
     for name in given.keys() - {*IMAGES, *own, *sizes, *UNUSED}:
         raise CheckpointError(f"its {precond} or {model} takes an unknown argument {name}")
     check_sizes(given, f"its {model}'s")
+    for name in IMAGES[:2]:
+        if name not in given:
+            raise CheckpointError(f"its {precond} was made without {name}")
     return Arguments(
         precond,
         model,
