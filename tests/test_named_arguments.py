@@ -35,6 +35,7 @@ VALUES = [None, True, -1, 0, 1.5, float("nan"), "abc", [1, 2], torch.ones(3), ob
         ("mask", [], lambda store, mask: kept(mask)),
         ("upscale", [], lambda store, factor: known_of(_picture(), store.shape, upscale=factor)),
         ("share", [None], lambda store, share: golddiff.PCA(store, share=share)),
+        ("batch", [], lambda store, b: golddiff.evaluate(Optimal(store), Optimal(store), batch=b)),
         ("count", [], lambda store, count: _attribution(store).top_images(count)),
         ("denoiser", [], lambda store, d: golddiff.pixel_sources(d, _zeros(store), 1.0, 0, 0)),
         ("denoiser", [], lambda store, d: golddiff.write_report(_sample(store), d, "a.html")),

@@ -26,7 +26,7 @@ from golddiff.samplers import (
 from golddiff.sampling import OnStep
 from golddiff.system.arguments import classes_of
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F64
+from golddiff.system.numbers import F64, check_count
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,8 @@ def evaluate(
             f"denoiser: has {denoiser.batch} conditions, expected one for all images"
         )
     check_oracle(oracle, denoiser.store)
-    n, steps, seed, batch = check_settings(n, steps, sampler, seed, batch)
+    batch = check_count("batch", batch)
+    n, steps, seed, _ = check_settings(n, steps, sampler, seed)
     settings = RunSettings(n, steps, sampler, seed, batch=batch)
     if labels is not None:
         settings = replace(settings, labels=tuple(classes_of(labels, n).tolist()))
