@@ -86,7 +86,7 @@ class PosteriorPass:
         sigma: noise level.
         mode: FIRST computes the posterior's own sums, VARIANCE the variance (V), and PULL the
             gradient of mean . cotangent as the (D + 3 L) sums of
-            :meth:`golddiff.estimators.optimal.Optimal.mean_pullback`.
+            :meth:`golddiff.estimators.optimal.Optimal.moments`.
         cache: (b, N) logits that the first pass writes and later ones read; None recomputes them.
         in_float64: use the estimator's ``terms`` even if it has compiled moments.
     """

@@ -69,8 +69,7 @@ def _with_sources(run: Run) -> list[str]:
 def sources_html(run: Run, selected: Selection, step: int, sources: PixelSources) -> str:
     """The sources as HTML: thumbnails with their weights and classes."""
     store, state = run.opened.store, run.state(selected.method, step)
-    if state is None:
-        raise ArgumentError("nothing is denoised yet")
+    assert state is not None
     pixel = state.x0[selected.image, :, selected.y, selected.x]
     value = ", ".join(f"{v:+.2f}" for v in pixel.tolist())
     shown = max(1, int((sources.source_weights >= MIN_SHARE).sum()))

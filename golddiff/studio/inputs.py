@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import base64
+import binascii
 from collections.abc import Sequence
 from importlib import resources
-from typing import Any
 
 import gradio as gr
 from PIL import Image
 
 from golddiff.sources.picture import decode_picture
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import readable
 
 SIDE = 256
+MAX_CHARACTERS = 1_000_000  # three times the length for random colours, the worst case
+_URL = "data:image/png;base64,"
 _SKETCH = resources.files("golddiff.studio").joinpath("sketch.js").read_text("utf-8")
 
 
@@ -33,9 +34,14 @@ def sheet(elem_id: str, inks: Sequence[str]) -> gr.HTML:
     return gr.HTML(html_template=html, js_on_load=_SKETCH, elem_id=elem_id, padding=True)
 
 
-def drawn(url: Any) -> Image.Image | None:
+def drawn(url: object) -> Image.Image | None:
     """Decode a drawing, a data URL of a PNG with a black background; None if it is empty."""
-    with readable("drawing: got no drawing of this page", ArgumentError):
-        data = base64.b64decode(url.removeprefix("data:image/png;base64,"))
+    text = url if isinstance(url, str) else ""
+    if not text.startswith(_URL) or len(text) > MAX_CHARACTERS:
+        raise ArgumentError("drawing: got no drawing of this page")
+    try:
+        data = base64.b64decode(text[len(_URL) :], validate=True)
+    except binascii.Error as error:
+        raise ArgumentError("drawing: got no drawing of this page") from error
     image = decode_picture("drawing", data, SIDE**2).convert("RGB")
     return None if image.getextrema() == ((0, 0),) * 3 else image
