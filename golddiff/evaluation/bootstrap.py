@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from golddiff.system.errors import ArgumentError
+
 RESAMPLES = 4000
 LEVEL = 0.95
 VALUES_AT_ONCE = 10**6  # values resampled per batch, which bounds the memory
@@ -36,6 +38,8 @@ def bootstrap(values: ArrayLike, seed: int = 0) -> Interval:
     NaN (r2 of a constant reference) is ignored. The seed makes the interval reproducible.
     """
     array = np.asarray(values, np.float64)
+    if array.ndim != 1:
+        raise ArgumentError(f"values: got shape {array.shape}, expected (n,)")
     kept = array[~np.isnan(array)]
     mean = float(kept.mean()) if len(kept) else math.nan
     if len(kept) < 2:

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps, JpegImagePlugin
 
-from golddiff.sources.decode import decode, read_file, read_header, with_channels
+from golddiff.sources.decode import decode, read_header, with_channels
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import readable
 
+MAX_BYTES = 40_000_000
 MAX_PIXELS = 40_000_000
 HALF_BLOCK = 4  # half the side of the blocks that JPEG encodes, in pixels
 MAX_SIDE = 1024  # larger pictures are reduced: no training set in use has larger images
@@ -23,13 +24,21 @@ _decode_lock = threading.Lock()  # decoding the largest picture takes half a gig
 
 
 def read_picture(name: str, path: str | Path) -> Image.Image:
-    """Read an image file as an RGBA picture; one above 40 megapixels is refused undecoded."""
+    """Read an image file as an RGBA picture.
+
+    Files above 40 MB, and images above 40 megapixels, are refused before they are decoded.
+    """
     file = path_of(name, path)
     if not file.is_file():
         raise ArgumentError(f"{name}: {file} is not a file")
     with readable(f"{name}: the file cannot be read", ArgumentError):
-        data = read_file(file)
-    return decode_picture(name, data)
+        size = file.stat().st_size
+        if size > MAX_BYTES:
+            raise ArgumentError(
+                f"{name}: the file has {size / 1e6:,.0f} MB, expected at most "
+                f"{MAX_BYTES / 1e6:.0f} MB"
+            )
+        return decode_picture(name, file.read_bytes())
 
 
 def decode_picture(name: str, data: bytes, most_pixels: int = MAX_PIXELS) -> Image.Image:

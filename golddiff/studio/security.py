@@ -39,6 +39,7 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
 }
 # Paths that the page posts to, with the largest body; gradio's other endpoints are blocked.
+# Uploads get twice their real limit, so that slightly larger files get a readable message.
 UPLOAD = "/gradio_api/upload"
 POSTS = {
     UPLOAD: 80_000_000,

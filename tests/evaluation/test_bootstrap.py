@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.evaluation.bootstrap import RESAMPLES, bootstrap
+from golddiff.system.errors import ArgumentError
 
 finite_floats = st.floats(-100, 100)
 
@@ -47,3 +48,8 @@ def test_undefined_values_are_excluded_from_mean_and_count():
     empty = bootstrap([math.nan])
     assert math.isnan(empty.mean)
     assert empty.figures() == {"mean": None, "low": None, "high": None, "count": 0}
+
+
+def test_bad_shapes_are_refused():
+    with pytest.raises(ArgumentError, match="values: got shape"):
+        bootstrap([[1.0]])

@@ -8,8 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from golddiff.sources.decode import MAX_ENCODED_BYTES
-from golddiff.sources.picture import fit_to_shape, read_picture
+from golddiff.sources.picture import MAX_BYTES, fit_to_shape, read_picture
 from golddiff.studio.inputs import SIDE, drawn
 from golddiff.system.errors import ArgumentError
 
@@ -54,10 +53,8 @@ def test_100_megapixels_are_refused_from_the_header_alone(tmp_path):
 
 def test_too_many_bytes_are_refused_unread(tmp_path):
     with (tmp_path / "large.png").open("wb") as file:
-        file.truncate(MAX_ENCODED_BYTES + 1)
-    with pytest.raises(
-        ArgumentError, match=r"^upload: the file cannot be read: it has 536,870,913"
-    ):
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(ArgumentError, match=r"^upload: the file has 40 MB, expected at most 40 MB"):
         read_picture("upload", tmp_path / "large.png")
 
 

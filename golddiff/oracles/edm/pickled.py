@@ -25,6 +25,9 @@ from golddiff.system.files import readable
 from golddiff.system.pickles import read_pickle
 from golddiff.system.torch_files import TENSORS, Storage, read_legacy
 
+# The largest published network takes 1.2e9 bytes.
+MAX_BYTES = 16 * 2**30
+
 
 class Record:
     """Placeholder for an object: its state and EDM's name of its class, which is not loaded."""
@@ -95,6 +98,9 @@ def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
             network is not a SongUNet or DhariwalUNet with EDM, VP, VE or iDDPM preconditioning.
     """
     try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise CheckpointError(f"it has {size:,} bytes, more than any network of EDM's")
         with path.open("rb") as file:
             record = _ema(read_pickle(file, NAMES))
         arguments = check_arguments(
@@ -235,6 +241,11 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
     for name in IMAGES[:2]:
         if name not in given:
             raise CheckpointError(f"its {precond} was made without {name}")
+    levels = len(given.get("channel_mult", (1,) * 4))
+    if given["img_resolution"] % 2 ** (levels - 1):
+        raise CheckpointError(
+            f"its images of side {given['img_resolution']} cannot be halved {levels - 1} times"
+        )
     return Arguments(
         precond,
         model,
