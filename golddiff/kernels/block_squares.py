@@ -46,7 +46,7 @@ class BlockWeights(NamedTuple):
             positions_in(columns, values),
             values,
             np.searchsorted(block[values], np.arange(weights.shape[1] + 1)),
-            used,
+            np.ascontiguousarray(used),
             np.searchsorted(tile, np.arange(len(weights) + 1)),
             weights[tile, used],
         )

@@ -101,19 +101,21 @@ def _patch_means(  # type: ignore[no-untyped-def]
                 for entry in range(stops[k], stops[k + 1]):
                     logits = logits + load_block(terms, pixels[entry] * BLOCK)
                 logits = logits * gain + load_block(log_weights, first)
-                top = log_max[q, k]
+                top, sums = log_max[q, k], weighted[q, k]
                 if not any_above(logits, top - NEGLIGIBLE):
                     continue
                 if any_above(logits, top):
                     best = largest(logits)
                     shrink = np.exp(np.float64(top) - np.float64(best))
                     total[q, k] *= shrink
-                    weighted[q, k] *= shrink
+                    # An operation on whole arrays would compile for seconds.
+                    for channel in range(len(sums)):
+                        for entry in range(stops[k + 1] - stops[k]):
+                            sums[channel, entry] *= shrink
                     log_max[q, k] = best
                     top = best
                 weights = exp(logits - top)
                 total[q, k] += sum_of(weights)
-                sums = weighted[q, k]
                 for channel in range(len(sums)):
                     for entry in range(stops[k], stops[k + 1]):
                         n = column_of[channel * positions + pixels[entry]]

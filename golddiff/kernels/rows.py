@@ -202,7 +202,7 @@ def products_of(stored: Stored, rows: I64, u: F64, means: F64) -> F64:
 def _pairwise(stored: Stored, rows: I64, x: NDArray[np.floating], means: F32) -> F64:
     """Allocates outside compiled code: Numba compiles copies into slices for seconds."""
     values, out = empty_numbers(ROWS * STRETCH), np.empty((len(x), len(rows)))
-    _pairs(stored.read_only, rows, _padded(x), *stored.scaling, means, values, out)
+    _pairs(stored.flat, rows, _padded(x), *stored.scaling, means, values, out)
     return out
 
 
@@ -224,9 +224,9 @@ def weights_of(stored: Stored, rows: I64, log_weights: F64, x: F32, gain: float)
     of spread 1 are right to 1e-5. One thread.
     """
     weights, log_max = distances_of(stored, rows, x), np.empty(len(x))
-    flat, scale, offset = stored.flat, stored.scale, stored.offset
-    prior = np.broadcast_to(log_weights, weights.shape)
-    _weights(flat, rows, prior, x, gain, scale, offset, weights, log_max)
+    prior = np.array(np.broadcast_to(log_weights, weights.shape), order="C")
+    scaling = stored.scale, stored.offset
+    _weights(stored.flat, rows, prior, x, gain, *scaling, weights, log_max)
     return log_max, weights
 
 
@@ -247,7 +247,7 @@ def sums_of(stored: Stored, rows: I64, weights: F64, means: F64 | None = None) -
     padded[:, : len(used)] = weights[:, used]
     centers = NO_MEANS if means is None else _padded(means)
     if len(used):
-        _weighted_sums(stored.read_only, rows[used], padded.ravel(), *stored.scaling, centers, out)
+        _weighted_sums(stored.flat, rows[used], padded.ravel(), *stored.scaling, centers, out)
     return out
 
 

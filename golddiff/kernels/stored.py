@@ -19,7 +19,7 @@ class Stored:
     """Stored numbers that represent the values flat * scale + offset.
 
     Attributes:
-        flat: (N, D) uint8 or float32, memory-mapped or in memory.
+        flat: (N, D) uint8 or float32, memory-mapped or in memory; read-only.
         scale, offset: 1/127.5 and -1 for pixels.
     """
 
@@ -27,17 +27,15 @@ class Stored:
     scale: float = 1.0
     offset: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.flat.flags.writeable:  # mapped files are not, and loops compile once for both
+            object.__setattr__(self, "flat", self.flat.view())
+            self.flat.flags.writeable = False
+
     @property
     def scaling(self) -> tuple[np.float32, np.float32]:
         """Scale and offset as float32, for compiled loops."""
         return np.float32(self.scale), np.float32(self.offset)
-
-    @property
-    def read_only(self) -> NDArray[Any]:
-        """``flat``, read-only: loops are compiled once for arrays in memory and mapped ones."""
-        flat = self.flat.view()
-        flat.flags.writeable = False
-        return flat
 
     @contextmanager
     def resident(self, rows: I64) -> Iterator[tuple[Stored, I64]]:

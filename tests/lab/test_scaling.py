@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from golddiff.cli import run
 from golddiff.system.errors import ArgumentError
-from golddiff_lab import race
+from golddiff_lab import race, timing
 from golddiff_lab.bench import scaling
 from golddiff_lab.bench.prefixes import stores_for
 from golddiff_lab.bench.scaling_job import ScalingJob
@@ -88,7 +88,7 @@ def test_queries_come_from_golddiff_pca_only_if_a_method_has_masks(store):
 class TestRun:
     @pytest.fixture(autouse=True)
     def _in_process(self, monkeypatch):
-        """Measure cells in this process and record them, since starting others takes seconds."""
+        """Measure cells in this process, without pauses, and record them: others start slowly."""
         self.cells = []
 
         def recorded(spec):
@@ -97,6 +97,7 @@ class TestRun:
 
         monkeypatch.setattr(race, "Process", recorded)
         monkeypatch.setattr(scaling, "measure", lambda: Rates(1, 1e9, 1e9))
+        monkeypatch.setattr(timing, "PAUSE", 0.0)
 
     def test_a_cell_is_measured_once_unless_fresh(self, store):
         settings = job(store, methods=("optimal", "golddiff-optimal"))
