@@ -11,14 +11,15 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.installed
 	$(BIN)/golddiff demo --out demo
 
-# Three side by side on two cores: those that start processes often wait for them.
+# Three side by side on two cores: those that start processes often wait for them. Lists that would
+# compile the same loops at the same time start one after the other.
 PAGES := tests/docs tests/studio tests/reliability
 ifeq ($(shell uname -sm),Linux x86_64)
 KERNELS := kernels-SSE kernels-AVX2
 endif
 
 test: $(VENV)/.installed
-	$(MAKE) -O -j3 test-cluster test-rest test-pages lint $(KERNELS)
+	$(MAKE) -O -j3 test-rest $(KERNELS) lint test-cluster test-pages
 
 test-cluster:
 	$(BIN)/python -m pytest tests/cluster
