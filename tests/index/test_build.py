@@ -48,6 +48,12 @@ def test_equal_images_have_equal_finite_coordinates(make_store, n):
     assert (index.numbers == index.numbers[0]).all()
 
 
+def test_images_of_zeros_have_finite_coordinates(make_store):
+    index = Index.build(make_store(torch.zeros(5, 4, 8, 8)))
+    assert np.isfinite(index.blocks.unit)
+    assert not index.stored.values(np.arange(5)).any()
+
+
 def test_float_points_can_be_indexed(make_store):
     points = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
     assert Index.build(make_store(points)).numbers.shape == (500, 2)

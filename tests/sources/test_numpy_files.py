@@ -52,6 +52,13 @@ def test_unknown_array_names_of_an_npz_file_are_listed(tmp_path):
         open_source(tmp_path / "a.npz")
 
 
+def test_a_single_array_named_npz_is_refused(tmp_path):
+    with open(tmp_path / "a.npz", "wb") as file:
+        np.save(file, IMAGES)
+    with pytest.raises(SourceError, match=r"a\.npz is not a \.npz archive"):
+        open_source(tmp_path / "a.npz")
+
+
 def test_an_npz_label_count_mismatch_is_refused(tmp_path):
     np.savez(tmp_path / "a.npz", images=IMAGES, labels=np.arange(4))
     with pytest.raises(SourceError, match=r"a\.npz.*4 labels were given for 5"):
