@@ -79,6 +79,15 @@ class Masks:
         """The partial posterior of queries (b, D) over a part; each output is a location."""
         return masked_posterior(images.stored, part, x, sigma, self.tree)
 
+    def moments(
+        self, images: Any, part: Support, x: F64, sigma: float, known: FirstPass,
+        cotangent: F64 | None, summands: Summands,
+    ) -> F64:  # fmt: skip
+        """The sums of :meth:`PCA.moments`; each output is a location."""
+        with images.stored.resident(part.rows) as (loaded, rows):
+            own = Support(rows, part.log_weights)
+            return masked_moments(loaded, own, x, sigma, self.tree, known.in_float32(cotangent))
+
     def mean(self, side: Side | None) -> F32:
         """The mean mask of each tile's outputs (T, D), or of all outputs (1, D)."""
         trees = [self.tree] if side is None else self.tiles(side)
@@ -173,7 +182,7 @@ class PCA(Estimator):
             self.n_values = self.seamless.n_values
         self.weighting = weighting
         self.merges = weighting == "ss"
-        self.has_moments = self.merges and share is None
+        self.has_moments = self.merges
         self.batch_size = check_count("batch_size", batch_size)
         if len(self.store.shape) == 3 and weighting == "ss" and share is None:
             self.tile_sides = tuple(s for s in TILE_SIDES if min(self.store.shape[1:]) > pixels(s))
@@ -199,14 +208,12 @@ class PCA(Estimator):
     def moments(
         self, sigma: float, part: Support, x: F64, known: FirstPass, cotangent: F64 | None
     ) -> F64:
-        """The variance (b, D), or the derivatives of u . mean, (b, D + 3 D), over a part's images.
+        """The variance (b, V), or the derivatives of u . mean, (b, D + 3 L), over a part's images.
 
-        As :meth:`golddiff.estimators.optimal.Optimal.moments`, with three sums for every output.
+        As :meth:`golddiff.estimators.optimal.Optimal.moments`, with three sums for every location.
         """
-        with self.images.stored.resident(part.rows) as (loaded, rows):
-            images = Support(rows, part.log_weights)
-            tree = self.ready(sigma).tree
-            return masked_moments(loaded, images, x, sigma, tree, known.in_float32(cotangent))
+        masks = self.ready(sigma)
+        return masks.moments(self.images, part, x, sigma, known, cotangent, self.summands)
 
     def tiled_moments(
         self, sigma: float, support: TiledSupport, x: F64, known: FirstPass, cotangent: F64 | None
@@ -241,7 +248,7 @@ class PCA(Estimator):
     def means(self, x: F32, sigma: float, supports: Supports, posterior: Posterior) -> F64:
         """The means, recomputed in float64 where float32 leaves them uncertain."""
         # On a GPU a step would wait for the CPU.
-        if self.has_moments and isinstance(self.store, TrainingSet):
+        if self.merges and self.share is None and isinstance(self.store, TrainingSet):
             return recomputed(self, x, sigma, supports, posterior)
         return posterior.mean()
 

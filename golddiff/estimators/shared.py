@@ -23,6 +23,7 @@ from golddiff.kernels.roots import squares
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore
+from golddiff.store.exact import FirstPass
 from golddiff.store.statistics import Factor
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import Side, Support, as_image, tile_of_each
@@ -152,6 +153,40 @@ class UnitMasks:
             log_max[q], total[q] = highest + heaviest, weights.sum(axis=0)
             weighted[q] = np.einsum("kp,kcp->cp", weights, by_channel).ravel()
         return Posterior(log_max, total, weighted)
+
+    def moments(
+        self, images: Any, part: Support, x: F64, sigma: float, known: FirstPass,
+        cotangent: F64 | None, summands: Summands,
+    ) -> F64:  # fmt: skip
+        """The sums of :meth:`golddiff.estimators.pca.PCA.moments`; each pixel is a location."""
+        values, pixels = images.values(part.rows), len(self.unit)
+        by_channel = summands(values).reshape(len(values), -1, pixels)
+        prior, gain, out = part.log_importance()[:, None], precision(sigma), []
+        mean, _, share, pulling = known.in_float32(cotangent)
+        for q, query in enumerate(x.astype(np.float32)):
+            distances = self.at_pixels(squares(values, query, gain) @ self.shares)
+            relative = (prior - known.log_max[q]).astype(np.float32)
+            weights = np.exp(np.float32(-gain) * distances + relative) * share[q]
+            deviations = by_channel - mean[q].reshape(-1, pixels)
+            if cotangent is None:
+                out.append(np.einsum("kp,kcp->cp", weights, np.square(deviations)).ravel())
+                continue
+            pulls = np.einsum("cp,kcp->kp", pulling[q].reshape(-1, pixels), deviations) * weights
+            of_inputs = self._summed_in_units(pulls) @ self.shares.T
+            # The pulls sum to 0 over the images, so any constant may replace x: the mean is near.
+            in_x = np.einsum("kd,kd->d", of_inputs, values - mean[q, : values.shape[1]])
+            terms = -pulls * distances, pulls, -weights * distances
+            slopes = [term.sum(axis=0, dtype=np.float64) for term in terms]
+            out.append(np.concatenate([2 * gain * in_x.astype(np.float64), *slopes]))
+        return np.stack(out).astype(np.float64)
+
+    def _summed_in_units(self, of_pixels: F32) -> F32:
+        """The transpose of :meth:`at_pixels`: (k, P) to (k, U)."""
+        if self.between is not None:
+            return of_pixels @ self.between.T
+        order = np.argsort(self.unit, kind="stable")
+        starts = np.searchsorted(self.unit[order], np.arange(self.shares.shape[1]))
+        return np.add.reduceat(of_pixels[:, order], starts, axis=1)
 
 
 def advised_share(shape: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Variances and gradients of PCA and Kamb in compiled loops equal those of float64 equations."""
+"""Variances and gradients of PCA and Kamb in float32 equal those of float64 equations."""
 
 import numpy as np
 import pytest
@@ -17,10 +17,10 @@ def store(make_store, smooth_images):
 
 
 def both(monkeypatch, make):
-    """``make()`` by the compiled loops, then by the float64 equations."""
-    compiled = make()
+    """``make()`` in float32, then by the float64 equations."""
+    fast = make()
     monkeypatch.setattr("golddiff.store.exact.TOL", -1.0)
-    return zip(compiled, make(), strict=True)
+    return zip(fast, make(), strict=True)
 
 
 def moments_of(denoiser, x, sigma):
@@ -43,6 +43,16 @@ def test_moments_equal_those_in_float64(store, queries, sigma, schedule, monkeyp
         assert (a - b).abs().max() <= 1e-4 * max(0.1, float(b.abs().max()))
 
 
+@pytest.mark.parametrize("sigma", [0.05, 0.8, 40.0])
+@pytest.mark.parametrize("share", ["pixel", "2x2", "4x4", "seamless"])
+def test_moments_of_a_shared_softmax_equal_those_in_float64(
+    store, queries, sigma, share, monkeypatch
+):
+    d, x = golddiff.PCA(store, 0.1, share=share), queries(store, sigma, b=2)
+    for a, b in both(monkeypatch, lambda: moments_of(d, x, sigma)):
+        assert (a - b).abs().max() <= 1e-4 * max(0.1, float(b.abs().max()))
+
+
 @pytest.mark.parametrize("sigma", [0.1, 20.0])
 @pytest.mark.parametrize("boundary", ["none", "circular", "zeros"])
 @pytest.mark.parametrize("shape", [(1, 9, 7), (2, 6, 8)])
@@ -57,10 +67,13 @@ def test_moments_of_patches_equal_those_in_float64(
 
 
 @pytest.mark.parametrize("spread", [1, 1000])
-def test_the_gradient_in_sigma_is_accurate_with_log_weights(store, queries, spread, monkeypatch):
+@pytest.mark.parametrize("share", [None, "seamless"])
+def test_the_gradient_in_sigma_is_accurate_with_log_weights(
+    store, queries, spread, share, monkeypatch
+):
     """Its terms are rounded to float32; a log weight common to all images must not amplify that."""
     weights = np.random.default_rng(0).normal(-spread, 1, store.n)
-    d, x = golddiff.PCA(store, 0.1).given(weights), queries(store, 2.0, b=2)
+    d, x = golddiff.PCA(store, 0.1, share=share).given(weights), queries(store, 2.0, b=2)
     for a, b in both(monkeypatch, lambda: moments_of(d, x, 2.0)):
         assert (a - b).abs().max() <= 1e-3 * max(0.1, float(b.abs().max()))
 
