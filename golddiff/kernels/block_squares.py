@@ -46,7 +46,7 @@ class BlockWeights(NamedTuple):
             positions_in(columns, values),
             values,
             np.searchsorted(block[values], np.arange(weights.shape[1] + 1)),
-            np.ascontiguousarray(used),
+            np.ascontiguousarray(used),  # so that the loop compiles once
             np.searchsorted(tile, np.arange(len(weights) + 1)),
             weights[tile, used],
         )

@@ -105,7 +105,7 @@ def add_resident(
 
     The tree may be a tile's; sums of other outputs are unchanged.
     """
-    first_root, second_root = roots(np.take(x, tree.columns, axis=1), sigma)
+    first_root, second_root = roots(x[:, tree.columns], sigma)
     _masked_posterior(
         stored.flat, images.rows, padded_weights(images),
         first_root, second_root, *stored.scaling, np.float32(-precision(sigma)),

@@ -128,7 +128,7 @@ def masked_moments(
         with s_qi = dl_qi/dg. Outputs outside the tree are 0.
     """
     gain, *_, cotangent = precision(sigma), *known
-    first_root, second_root = roots(np.take(x, tree.columns, axis=1).astype(np.float32), sigma)
+    first_root, second_root = roots(x[:, tree.columns].astype(np.float32), sigma)
     out = np.zeros((len(x), 4 if len(cotangent) else 1, x.shape[1]))
     _masked_moments(
         stored.flat, images.rows, padded_weights(images), first_root, second_root,

@@ -224,6 +224,7 @@ def weights_of(stored: Stored, rows: I64, log_weights: F64, x: F32, gain: float)
     of spread 1 are right to 1e-5. One thread.
     """
     weights, log_max = distances_of(stored, rows, x), np.empty(len(x))
+    # A copy, since loops would compile again for a broadcast array.
     prior = np.array(np.broadcast_to(log_weights, weights.shape), order="C")
     scaling = stored.scale, stored.offset
     _weights(stored.flat, rows, prior, x, gain, *scaling, weights, log_max)

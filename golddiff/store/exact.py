@@ -98,9 +98,9 @@ class PosteriorPass:
         self.memory_limit = estimator.memory_limit
         self._v = estimator.n_values
         self._decoded = estimator.part_size  # images that a thread decodes at a time
-        self._has_moments = mode != FIRST and estimator.has_moments and not in_float64
+        self._uses_moments = mode != FIRST and estimator.has_moments and not in_float64
         # Optimal sums without decoding: larger parts allocate less.
-        self.part_size = self._decoded * (4 if self._has_moments and estimator.joint else 1)
+        self.part_size = self._decoded * (4 if self._uses_moments and estimator.joint else 1)
         self._estimator, self._cache = for_one_level(estimator, sigma), cache
 
     def ready(self, sigma: float) -> Any:
@@ -128,7 +128,7 @@ class PosteriorPass:
 
     def tiled_posterior(self, x: F64, sigma: float, support: TiledSupport) -> Posterior:
         """The sums for queries (b, D + 2 V + 2 L + 1), each tile's outputs over its images."""
-        if self._has_moments:
+        if self._uses_moments:
             packed = self._unpacked(x, support.rows)
             return _additive(self._over_images().tiled_moments(sigma, support, *packed))
         tiles = tile_of_each(self.images.shape, support.side)
@@ -156,7 +156,7 @@ class PosteriorPass:
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
         query, known, cotangent = self._unpacked(x, part.rows)
         estimator = self._over_images()
-        if self._has_moments:
+        if self._uses_moments:
             return _additive(estimator.moments(sigma, part, query, known, cotangent))
         inputs = torch.from_numpy(query)
         gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64, device="cpu")
