@@ -22,10 +22,10 @@ from golddiff.estimators.describe import build, describe
 from golddiff.estimators.guided import Guided
 from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.oracles.diffusers_unet import SCHEDULE, vp_alphas
-from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS
+from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS, V
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
-from golddiff.system.arguments import as_dense_tensor, check_batch, path_of
+from golddiff.system.arguments import SHOWN, as_dense_tensor, check_batch, path_of
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError, one_line
 from golddiff.system.files import atomic_write
 from golddiff.system.numbers import F64
@@ -86,12 +86,16 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         config = getattr(scheduler_config, "config", scheduler_config) or {}
         if not isinstance(config, Mapping):
             raise ArgumentError(
-                f"scheduler_config: got {type(config).__name__}, expected a diffusers scheduler"
+                f"scheduler_config: got {scheduler_config!r:.{SHOWN}}, expected a diffusers "
+                "scheduler"
             )
-        if "num_train_timesteps" in config and "beta_schedule" not in config:
+        without_betas = "num_train_timesteps" in config and "beta_schedule" not in config
+        # Stable Video Diffusion's timesteps are log(sigma) / 4.
+        continuous = (config.get("timestep_type"), config.get("prediction_type"))
+        if without_betas or config.get("use_flow_sigmas") or continuous == ("continuous", V):
             raise ArgumentError(
-                "scheduler_config: got one without betas, as of flow matching or EDM, expected "
-                "one with beta_schedule, such as DDIM's, Euler's or DPM-Solver's"
+                "scheduler_config: got one whose timesteps are not those of its betas, as of flow "
+                "matching or EDM, expected one such as DDIM's, Euler's or DPM-Solver's"
             )
         prediction = prediction_type or config.get("prediction_type", EPSILON)
         if not isinstance(prediction, str) or prediction not in PREDICTIONS:
@@ -100,7 +104,10 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             )
         given = (num_train_timesteps, beta_start, beta_end, beta_schedule)
         schedule = dict(zip(BETAS, given, strict=True)) | {
-            name: config[name] for name in SCHEDULE if config.get(name) is not None
+            name: config[name]
+            for name in SCHEDULE
+            # Not all schedulers know rescale_betas_zero_snr, so its default False is left out.
+            if config.get(name) is not None and config[name] is not False
         }
         self.denoiser = denoiser
         self._sigmas = _sigmas(schedule)

@@ -172,7 +172,8 @@ def test_a_compiled_model_leaves_the_denoiser_as_it_is(denoiser):
 
 
 def test_half_precision_input_gives_half_precision_output(denoiser):
-    unet = AnalyticUNet(denoiser)
+    unet = AnalyticUNet(denoiser, scheduler_config=DDIMScheduler())
+    assert HeunDiscreteScheduler(**unet.scheduler_settings)  # which has no zero SNR to set
     assert (unet.dtype, unet.device.type) == (torch.float32, "cpu")
     x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     exact = unet(x, 500).sample
@@ -306,6 +307,11 @@ def test_invalid_arguments_are_named(store, denoiser, make_store, tmp_path):
     x = torch.zeros(2, 3, 8, 8)
     points = make_store(torch.zeros(5, 2))
     flow = FlowMatchEulerDiscreteScheduler().config
+    flow_sigmas = DPMSolverMultistepScheduler(use_flow_sigmas=True)
+    continuous = EulerDiscreteScheduler(
+        timestep_type="continuous", prediction_type="v_prediction", use_karras_sigmas=True
+    )
+    betas = "scheduler_config: got one whose timesteps are not those of its betas"
     (tmp_path / "config.json").write_text("{}")
     for call, message in [
         (lambda: AnalyticUNet(denoiser, "x0"), "prediction_type: got 'x0', expected one of eps"),
@@ -313,8 +319,11 @@ def test_invalid_arguments_are_named(store, denoiser, make_store, tmp_path):
         (lambda: AnalyticUNet(denoiser, beta_schedule="fast"), "'fast'}, but fast is not implem"),
         (lambda: AnalyticUNet(denoiser, beta_end="0.02"), r"betas: got .*'beta_end': '0\.02'"),
         (lambda: AnalyticUNet(denoiser, beta_start=-1.0), "expected betas from 0 to 1"),
-        (lambda: AnalyticUNet(denoiser, scheduler_config="ddim"), "scheduler_config: got str"),
-        (lambda: AnalyticUNet(denoiser, scheduler_config=flow), "config: got one without betas"),
+        (lambda: AnalyticUNet(denoiser, scheduler_config="ddim"), "scheduler_config: got 'ddim'"),
+        (lambda: AnalyticUNet(denoiser, scheduler_config=DDIMScheduler), "got <class .*DDIM"),
+        (lambda: AnalyticUNet(denoiser, scheduler_config=flow), betas),
+        (lambda: AnalyticUNet(denoiser, scheduler_config=flow_sigmas), betas),
+        (lambda: AnalyticUNet(denoiser, scheduler_config=continuous), betas),
         (lambda: AnalyticUNet(Optimal(points)), r"shape \(2,\), expected images"),
         (lambda: AnalyticUNet(denoiser)(x, 1000), "timestep: got 1000, expected .* 0 to 999"),
         (lambda: AnalyticUNet(denoiser)(x, torch.tensor([1, 2, 3])), "3 of them for 2 samples"),

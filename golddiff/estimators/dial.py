@@ -64,7 +64,8 @@ def recommended(
             are from each other, if the images allow it: with diverse photographs, pictures blur
             before. See :func:`golddiff.novelty`.
         seed: seed of random golden subsets; this schedule draws none, so it has no effect.
-        progress: show a progress bar during calibration, on a terminal or in a notebook.
+        progress: show a progress bar during calibration, on a terminal, or in a notebook with
+            ipywidgets.
 
     Raises:
         ArgumentError: the novelty is outside 0 to 1, or the store has a single image.

@@ -79,7 +79,9 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
     files = [home / f"{NAME}.safetensors", home / f"{NAME}.bin"]
     path = next((file for file in files if file.is_file()), None)
     if path is None:
-        raise CheckpointError(f"{home} has no {NAME}.safetensors and no {NAME}.bin")
+        raise CheckpointError(
+            f"{home} has no {NAME}.safetensors and no {NAME}.bin; weights must be in one file"
+        )
     regular_file(path, folder)
     check_sizes(config, f"{home / CONFIG}:")
     with LOADING:

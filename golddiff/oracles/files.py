@@ -77,7 +77,11 @@ def _parse_header(path: Path, header: str | None) -> tuple[UNetConfig, dict[str,
 
 def find_weights(path: Path) -> Path:
     """The weight file in a folder that ``golddiff oracle`` wrote, or the file itself."""
-    return regular_file(path / WEIGHTS, path) if path.is_dir() else regular_file(path)
+    if not path.is_dir():
+        return regular_file(path)
+    if not (path / WEIGHTS).exists():
+        raise CheckpointError(f"{path} holds no {WEIGHTS}, as golddiff oracle train writes it")
+    return regular_file(path / WEIGHTS, path)
 
 
 def unet_arguments(

@@ -11,7 +11,7 @@ Both run in float64: at sigma 157, x0 of size 1 is the difference of two numbers
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -97,28 +97,47 @@ def x0_from_flow(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> tor
     return (x - sigma * out) / (1 + sigma)
 
 
-def x0_from_edm(sigma_data: float) -> Parameterisation:
+def x0_from_edm(
+    x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor, sigma_data: float
+) -> torch.Tensor:
     """x0 = c_skip x + c_out F (Karras et al. 2022, Table 1, column "Ours")."""
+    total = sigma.square() + sigma_data**2
+    return sigma_data**2 / total * x + sigma * sigma_data / total.sqrt() * out
 
-    def x0(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        total = sigma.square() + sigma_data**2
-        return sigma_data**2 / total * x + sigma * sigma_data / total.sqrt() * out
 
-    return x0
+def x0_from_x0(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """The output itself."""
+    return out
 
 
 # The names that diffusers uses, and that golddiff's files store.
-EPSILON, V = "epsilon", "v_prediction"
-X0: Parameterisation = lambda x, sigma, out: out  # noqa: E731
-PREDICTIONS: dict[str, Parameterisation] = {EPSILON: x0_from_eps, V: x0_from_v, "sample": X0}
-BY_NAME = PREDICTIONS | {"eps": x0_from_eps, "v": x0_from_v, "x0": X0, "flow": x0_from_flow}
+EPSILON, V, SAMPLE = "epsilon", "v_prediction", "sample"
+PREDICTIONS: dict[str, Parameterisation] = {EPSILON: x0_from_eps, V: x0_from_v, SAMPLE: x0_from_x0}
+BY_NAME = PREDICTIONS | {
+    "eps": x0_from_eps, "v": x0_from_v, "x0": x0_from_x0, "flow": x0_from_flow,
+}  # fmt: skip
+
+
+def flow_schedule(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factor 1 - t and time t = sigma / (1 + sigma), in (0, 1), of (1 - t) x0 + t eps."""
+    return 1 / (1 + sigma), sigma / (1 + sigma)
+
+
+def edm_schedule(sigma: torch.Tensor, sigma_data: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The factor divides x by its standard deviation (Karras et al. 2022, Table 1)."""
+    return (sigma.square() + sigma_data**2).rsqrt(), sigma.log() / 4
+
+
+def sigma_schedule(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The network gets x and sigma."""
+    return torch.ones_like(sigma), sigma
 
 
 def find_parameterisation(choice: str | Parameterisation, sigma_data: float) -> Parameterisation:
     """The parameterisation of :class:`golddiff.Oracle`'s argument, a name or a function."""
     if callable(choice):
         return choice
-    by_name = BY_NAME | {"edm": x0_from_edm(sigma_data)}
+    by_name = BY_NAME | {"edm": partial(x0_from_edm, sigma_data=sigma_data)}
     if not isinstance(choice, str) or choice not in by_name:
         raise ArgumentError(
             f"parameterisation: got {choice!r}, expected eps, v, x0, flow or edm, or a function of "
@@ -130,28 +149,32 @@ def find_parameterisation(choice: str | Parameterisation, sigma_data: float) -> 
 def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> Schedule:
     """The schedule of :class:`golddiff.Oracle`'s argument; None is the parameterisation's own."""
     if choice is None:
-        if parameterisation == "flow":  # (1 - t) x0 + t eps: t = sigma / (1 + sigma) in (0, 1)
-            return lambda sigma: (1 / (1 + sigma), sigma / (1 + sigma))
-        if parameterisation == "edm":  # x divided by its standard deviation
-            return lambda sigma: ((sigma.square() + sigma_data**2).rsqrt(), sigma.log() / 4)
+        if parameterisation == "flow":
+            return flow_schedule
+        if parameterisation == "edm":
+            return partial(edm_schedule, sigma_data=sigma_data)
         return Steps(ddpm_alphas())
     expected = "cumulative alphas, a scheduler that has them, 'sigma', or a function of sigma"
     alphas = getattr(choice, "alphas_cumprod", choice)
     if isinstance(alphas, torch.Tensor | np.ndarray | list | tuple):
         config = getattr(choice, "config", None)
-        # "epsilon" is diffusers' default, so only "v_prediction" is surely meant.
-        if getattr(config, "prediction_type", None) == V and parameterisation in (
-            "eps", EPSILON, "x0", "sample",
-        ):  # fmt: skip
+        prediction = getattr(config, "prediction_type", EPSILON)
+        agree = BY_NAME.get(str(parameterisation)) is PREDICTIONS.get(prediction)
+        # Epsilon is diffusers' default, so it need not be meant.
+        if prediction != EPSILON and isinstance(parameterisation, str) and not agree:
             raise ArgumentError(
-                "schedule: got a scheduler with prediction_type 'v_prediction', but "
-                f"parameterisation is {parameterisation!r}; expected 'v', or the scheduler's "
-                "alphas_cumprod"
+                f"schedule: got a scheduler with prediction_type {prediction!r}, but "
+                f"parameterisation is {parameterisation!r}; make the two agree, or give the "
+                "scheduler's alphas_cumprod"
             )
-        return Steps(as_dense_tensor("schedule", alphas, expected))
+        alphas = as_dense_tensor("schedule", alphas, expected)
+        # Its last alpha is 0, or the small number that some schedulers put in its place.
+        zero_snr = getattr(config, "rescale_betas_zero_snr", False)
+        return Steps(alphas[:-1] if zero_snr else alphas)
     if choice == "sigma":
-        return lambda sigma: (torch.ones_like(sigma), sigma)
-    if not callable(choice):
-        got = type(choice).__name__ if hasattr(choice, "config") else f"{choice!r:.{SHOWN}}"
+        return sigma_schedule
+    if not callable(choice) or isinstance(choice, type):
+        is_scheduler = hasattr(choice, "config") and not isinstance(choice, type)
+        got = type(choice).__name__ if is_scheduler else f"{choice!r:.{SHOWN}}"
         raise ArgumentError(f"schedule: got {got}, expected {expected}")
     return choice

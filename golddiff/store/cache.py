@@ -45,7 +45,7 @@ def load(source: Any, labels: Any = None, *, progress: bool = True, **options: A
     Args:
         source: any source of :func:`golddiff.sources.open_source`.
         labels: (N,) class indices >= 0 that replace the source's own.
-        progress: show a bar while building, on a terminal or in a notebook.
+        progress: show a bar while building, on a terminal, or in a notebook with ipywidgets.
         options: ``size``, ``channels``, ``limit`` ... of
             :class:`golddiff.sources.source_options.SourceOptions`.
 

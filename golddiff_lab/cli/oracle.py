@@ -253,6 +253,8 @@ def patch_sizes(options: PatchSizesOptions) -> None:
         options.boundary, options.samples, options.images, options.seed,
     )  # fmt: skip
     network = load_oracle(options.network)
+    if network.conditional and network.no_class is None:
+        raise ArgumentError("network: takes a class for every image, expected one without classes")
     store = cached_store(options.store, SourceOptions(skip_bad=True), say=say, progress=True)
     with waiting("measuring patch sizes") as watch:
         result = calibrated(network, store, settings, watch)

@@ -5,6 +5,7 @@ parameterisation is therefore known, and must give that mean.
 """
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ POINTS = torch.randn(5, 1, 4, 4, generator=torch.Generator().manual_seed(0), dty
 LEVELS = [0.02, 0.5, 3.0, 40.0]
 ALPHAS = ddpm_alphas()
 V_SCHEDULER = DDIMScheduler(prediction_type="v_prediction")
+X0_SCHEDULER = DDIMScheduler(prediction_type="sample")
 
 
 def mean(x, sigma, points=POINTS):
@@ -27,6 +29,10 @@ def mean(x, sigma, points=POINTS):
     squares = (x[:, None] - points).square().sum(dim=(2, 3, 4))
     weights = (-squares / (2 * sigma[:, None] ** 2)).softmax(dim=1)
     return torch.einsum("bi,ichw->bchw", weights, points)
+
+
+def halved(x, t):
+    return x / 2
 
 
 def per_image(value):
@@ -180,6 +186,9 @@ def test_diffusers_network_needs_no_wrapper():
             "prediction_type 'v_prediction', but parameterisation is 'eps'",
         ),
         ({"schedule": V_SCHEDULER, "parameterisation": "x0"}, "but parameterisation is 'x0'"),
+        ({"schedule": X0_SCHEDULER}, "'sample', but parameterisation is 'eps'"),
+        ({"schedule": X0_SCHEDULER, "parameterisation": "v"}, "but parameterisation is 'v'"),
+        ({"schedule": DDIMScheduler}, "schedule: got <class .*DDIMScheduler"),
         ({"shape": golddiff.Oracle}, "shape: got <class .*, expected whole numbers"),
         ({"shape": "abc"}, "shape: got 'abc', expected whole numbers"),
         ({"shape": (1, 8.5, 8)}, "shape: got 8.5"),
@@ -206,6 +215,14 @@ def test_bad_arguments_are_named(arguments, message):
 @pytest.mark.parametrize("name", ["v", "v_prediction", lambda x, sigma, output: output])
 def test_a_scheduler_of_the_same_prediction_and_a_function_of_ones_own_are_accepted(name):
     assert golddiff.Oracle(nn.Identity(), name, V_SCHEDULER).sigma_max > 100
+
+
+@pytest.mark.parametrize("kind", ["eps", "v", "x0", "flow", "edm"])
+def test_an_oracle_is_the_same_after_pickling(kind):
+    for schedule in (None, "sigma"):
+        D = golddiff.Oracle(halved, kind, schedule, shape=(1, 4, 4), sigma_data=0.3)
+        x = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+        assert torch.equal(pickle.loads(pickle.dumps(D))(x, 0.7), D(x, 0.7))
 
 
 def test_levels_of_a_network_trained_on_scaled_images_are_divided_by_the_scale():

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from diffusers import DDPMScheduler
+from diffusers import DDPMScheduler, DPMSolverMultistepScheduler, EulerDiscreteScheduler
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +44,18 @@ def test_zero_snr_level_is_dropped_and_bad_alphas_are_refused():
     for alphas in ([0.9, 0.5, 0.6], [0.9, -0.1], [0.9], [], [1e-10, 1e-11], [[0.9], [0.5]]):
         with pytest.raises(ArgumentError, match="that fall from 1 to 0"):
             Steps(torch.tensor(alphas))
+
+
+@pytest.mark.parametrize("kind", [EulerDiscreteScheduler, DPMSolverMultistepScheduler])
+def test_schedulers_that_replace_the_last_alpha_of_zero_snr_have_the_same_levels(kind):
+    settings = {"rescale_betas_zero_snr": True, "prediction_type": "v_prediction"}
+    scheduler = kind(**settings)
+    assert scheduler.alphas_cumprod[-1] > scheduler.alphas_cumprod[-2]
+    levels, expected = (
+        Oracle(lambda x_t, t: torch.zeros_like(x_t), "v", s).schedule.sigmas
+        for s in (scheduler, DDPMScheduler(**settings))
+    )
+    torch.testing.assert_close(levels, expected)
 
 
 def test_sigma_below_the_first_step_maps_to_it():
