@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import DEFAULT_SPLIT, SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.files import readable
 
@@ -64,9 +64,12 @@ def _open_object(source: Any, options: SourceOptions) -> Source:
 
     if is_array(source):
         options.refuse_columns("arrays")
+        options.refuse_split("an array")
         return open_array(source, options)
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(source, (datasets.Dataset, datasets.DatasetDict)):
+        if not isinstance(source, dict):
+            options.refuse_split("a Dataset, one part of a DatasetDict,")
         return open_dataset(source, options)
     if is_example_list(source):
         return open_examples(source, options)
@@ -129,6 +132,8 @@ def _open_path(path: Path, options: SourceOptions) -> Source:
         pass
     name = path.name.lower()
     if name.endswith(".parquet"):
+        if options.split != DEFAULT_SPLIT:  # else any file is read, whatever its name
+            tables.shards_of_split([path.name], options, path.name)
         return tables.open_parquet([path], options, f"parquet {path.name}")
     readers: dict[str, Callable[[Path, SourceOptions], Source]] = {
         ".zip": folders.open_zip, ".npz": numpy_files.open_npz, ".npy": numpy_files.open_npy,
@@ -139,6 +144,7 @@ def _open_path(path: Path, options: SourceOptions) -> Source:
         if name.endswith(ending):
             return read(path, options)
     if idx.is_idx(path) or "idx3-ubyte" in name:
+        options.refuse_split(f"the single file {path.name}")
         return idx.open_idx(path, options)
     if path.suffix.lower() in EXTENSIONS:
         raise SourceError(f"{path} is a single image; give the folder it is in")

@@ -168,6 +168,7 @@ def _names_and_labels(
     ``names`` are sorted paths with ``/`` between folders.
     """
     if table is not None:
+        options.refuse_split(description)
         return names, _labels_of_table(table, names, description), None
     names, folders = _in_split(names, options, description)
     tops = [folder[0] if folder else None for folder in folders]
@@ -194,16 +195,19 @@ def _in_split(
     names: list[str], options: SourceOptions, description: str
 ) -> tuple[list[str], list[list[str]]]:
     """The names in the split, and the folders of each without those that enclose all images."""
-    folders = [name.split("/")[:-1] for name in names]
+    folders, has_splits = [name.split("/")[:-1] for name in names], False
     while all(folders):
         outermost = sorted({folder[0] for folder in folders})
         if SPLIT_NAMES.issuperset(outermost):
+            has_splits = True
             options.require_split(outermost, description)
             chosen = [i for i, folder in enumerate(folders) if folder[0] == options.split]
             names, folders = [names[i] for i in chosen], [folders[i] for i in chosen]
         elif len(outermost) > 1:
             break
         folders = [folder[1:] for folder in folders]
+    if not has_splits:
+        options.refuse_split(description)
     return names, folders
 
 

@@ -22,6 +22,7 @@ from golddiff.system.files import check_unpacked, readable
 def open_npy(path: Path, options: SourceOptions) -> Rows:
     """Map an array file; :func:`open_array` lists the shapes and types it may have."""
     options.refuse_columns(".npy files")
+    options.refuse_split(path.name)
     with _loading(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     return open_array(array, options, f"array file {path.name}")
@@ -54,6 +55,7 @@ def open_pt(path: Path, options: SourceOptions) -> Rows:
         raise SourceError(str(error)) from error
     if is_array(value):
         options.refuse_columns("a single tensor")
+        options.refuse_split(path.name)
         return open_array(value, options, f"tensor file {path.name}")
     if isinstance(value, tuple | list) and len(value) == 2:
         value = dict(zip(("images", "labels"), value, strict=True))
@@ -85,6 +87,8 @@ def _open_arrays(
             f"{path.name} holds no array of a known name; name one with column=NAME: "
             + ", ".join(names)
         )
+    if key not in images[:2]:
+        options.refuse_split(path.name)
     label_key = _find_key(path, names, options.label_column, [*labels, "arr_1"])
     pixels = read(key)
     own_labels = None

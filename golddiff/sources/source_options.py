@@ -10,6 +10,8 @@ from typing import Any
 from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.numbers import check_count, check_seed
 
+DEFAULT_SPLIT = "train"
+
 
 @dataclass(frozen=True)
 class SourceOptions:
@@ -37,7 +39,7 @@ class SourceOptions:
 
     size: int | None = None
     channels: int | None = None
-    split: str = "train"
+    split: str = DEFAULT_SPLIT
     column: str | None = None
     label_column: str | None = None
     skip_bad: bool = False
@@ -82,6 +84,11 @@ class SourceOptions:
         if self.split not in splits:
             names = ", ".join(map(str, splits))
             raise SourceError(f"{where} has no split {self.split!r}; it has: {names}")
+
+    def refuse_split(self, where: str) -> None:
+        """Raise ArgumentError if a split is named; the source has none."""
+        if self.split != DEFAULT_SPLIT:
+            raise ArgumentError(f"split: got {self.split!r}, but {where} has no splits")
 
     def refuse_columns(self, kind: str) -> None:
         """Raise ArgumentError if a column is named; the source has none."""

@@ -23,6 +23,7 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.files import check_unpacked, readable
 from golddiff.system.numbers import I64
+from golddiff.system.units import counted
 
 # Subfolders and files with these names are splits of a data set, not classes.
 SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
@@ -47,6 +48,7 @@ def shards_of_split(names: Sequence[str], options: SourceOptions, description: s
     named = sorted({split for split in splits.values() if split is not None})
     # A single prefix that is not a split's name, as in photos-00000-of-00004, is not a split.
     if not named or (len(named) == 1 and named[0] not in SPLIT_NAMES and named[0] != options.split):
+        options.refuse_split(description)
         return list(splits)
     options.require_split(named, description)
     return [name for name, split in splits.items() if split == options.split]
@@ -145,17 +147,22 @@ def _items_of_column(images: Any, first: int, name: str, *, local: bool = False)
         # Longer strings are no paths: dictionary encoding can repeat a huge string in every row.
         valid = isinstance(path, str) and 0 < len(path) <= _MAX_PATH
         file = path if valid else None
-        load = partial(_load, images, position, file if local else None)
+        load = partial(_load, images, position, file, local)
         yield Item(f"row {first + position} of {name}", load, file=file)
 
 
-def _load(images: Any, position: int, path: str | None) -> bytes:
+def _load(images: Any, position: int, path: str | None, local: bool) -> bytes:
     data: bytes | None = images[position].as_py()
     if data is not None:
         return data
     if path is None:
-        # Paths in a parquet file are not followed: its author must not choose local files to read.
         raise OSError("the row holds no bytes")
+    if not local:
+        # A parquet file's author must not choose local files to read.
+        raise OSError(
+            "the row holds no bytes but a path, which is not followed; give the folder of the "
+            "pictures, or in Python the dataset itself"
+        )
     return read_file(path)
 
 
@@ -226,8 +233,7 @@ def _image_column(schema: Any, options: SourceOptions, description: str) -> str:
             return fitting[0]
         raise SourceError(
             f"{description} has no column image or img of encoded images (such as PNG or JPEG); "
-            "name it with column=, or give arrays as a NumPy array or tensor; "
-            + _list_columns(schema)
+            "name one with column=NAME; " + _list_columns(schema)
         )
     return name
 
@@ -276,16 +282,17 @@ def _labels(
     name = fitting or next((name for name in _LABEL_COLUMNS if name in schema.names), None)
     if name is None or options.labels is not None or total == 0:
         return None, None
-    values = column(name) if fitting else None
+    values, where = column(name) if fitting else None, f"{description}: column {name!r}"
     if values is None or values.null_count:
         numbers = np.empty(())  # which are no class indices
+        where += f", with {counted(values.null_count, 'empty row')}," if fitting else ""
     elif _holds_text(values.type):
         return _encode_names(values)
     else:
         numbers = values.to_numpy()
     if numbers.dtype.kind == "i" and (numbers == -1).all():
         return None, None  # on the hub, -1 marks a split whose labels are secret
-    indices = class_indices(numbers, f"{description}: column {name!r}", wanted is not None)
+    indices = class_indices(numbers, where, wanted is not None)
     return indices, None if indices is None else _class_names(schema, name)
 
 

@@ -1,3 +1,4 @@
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -109,6 +110,25 @@ def test_column_options_are_refused_for_sources_without_columns(tmp_path, option
     for source in (IMAGES, tmp_path, "digits", "patches"):
         with pytest.raises(ArgumentError, match=option):
             open_source(source, **{option: "image"})
+
+
+def test_a_split_is_refused_by_sources_without_splits(tmp_path):
+    for name in ("flat", "classes/a", "table"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "flat" / "a.png").write_bytes(png())
+    (tmp_path / "classes" / "a" / "a.png").write_bytes(png())
+    write_parquet(tmp_path / "table" / "photos.parquet", [png()])
+    train = write_parquet(tmp_path / "train-00000-of-00001.parquet", [png()])
+    table = datasets.Dataset.from_dict({"image": [png()]})
+    np.save(tmp_path / "a.npy", IMAGES)
+    np.savez(tmp_path / "a.npz", images=IMAGES)
+    folders = [tmp_path / name for name in ("flat", "classes", "table", "a.npy", "a.npz")]
+    for source in (*folders, folders[2] / "photos.parquet", IMAGES, list(IMAGES), table, "digits"):
+        open_source(source)
+        with pytest.raises(ArgumentError, match=r"split: got .test., but .* no splits"):
+            open_source(source, split="test")
+    with pytest.raises(SourceError, match="no split 'test'; it has: train"):
+        open_source(train, split="test")
 
 
 @pytest.mark.parametrize(
