@@ -11,25 +11,29 @@ from golddiff.system.arguments import check_batch
 from golddiff.system.errors import ArgumentError
 
 
-def mse(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+def mse(images: torch.Tensor, reference: torch.Tensor, pixels: bool = True) -> torch.Tensor:
     """Mean of :func:`mse_per_image` over the batch, a scalar tensor, as the paper reports."""
-    return mse_per_image(images, reference).mean()
+    return mse_per_image(images, reference, pixels).mean()
 
 
-def r2(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+def r2(images: torch.Tensor, reference: torch.Tensor, pixels: bool = True) -> torch.Tensor:
     """Mean of :func:`r2_per_image` over the batch, a scalar tensor, as the paper reports.
 
     NaN if any reference image is constant, since r2 is not defined for it.
     """
-    return r2_per_image(images, reference).mean()
+    return r2_per_image(images, reference, pixels).mean()
 
 
-def mse_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """Mean squared error of each image, both mapped from [-1, 1] to [0, 1] and clipped.
+def mse_per_image(
+    images: torch.Tensor, reference: torch.Tensor, pixels: bool = True
+) -> torch.Tensor:
+    """Mean squared error of each image.
 
     Args:
         images: (B, *shape), of any float type.
         reference: (B, *shape), such as a neural oracle's images from the same noise.
+        pixels: map both from [-1, 1] to [0, 1] and clip them. False compares values as they are,
+            such as latents and points.
 
     Returns:
         (B,) float64.
@@ -37,21 +41,22 @@ def mse_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor
     Raises:
         ArgumentError: the shapes differ, or a tensor is not of floats.
     """
-    a, b = _unit_range(images, reference)
+    a, b = _compared(images, reference, pixels)
     return ((a - b) ** 2).mean(dim=1)
 
 
-def r2_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+def r2_per_image(
+    images: torch.Tensor, reference: torch.Tensor, pixels: bool = True
+) -> torch.Tensor:
     """Coefficient of determination of each image: 1 - SS_res / (D * var(reference image)).
 
-    The variance is unbiased, over the D values of the reference image; both are mapped from
-    [-1, 1] to [0, 1] and clipped. Takes the arguments of :func:`mse_per_image` and raises the same
-    errors. Source: Kamb & Ganguli 2024; paper, Sec. 4.1.
+    The variance is unbiased, over the D values of the reference image. Takes the arguments of
+    :func:`mse_per_image` and raises the same errors. Source: Kamb & Ganguli 2024; paper, Sec. 4.1.
 
     Returns:
         (B,) float64; NaN where the reference image is constant.
     """
-    a, b = _unit_range(images, reference)
+    a, b = _compared(images, reference, pixels)
     variance = b.var(dim=1, unbiased=True)
     residual = ((a - b) ** 2).sum(dim=1)
     score = 1 - residual / (b.shape[1] * variance)
@@ -67,6 +72,9 @@ def sharpness(images: torch.Tensor, reference: torch.Tensor) -> float:
         images: (B, C, H, W), H and W at least 3.
         reference: (N, C, H, W) images of the same kind, such as training images.
 
+    Returns:
+        The ratio; NaN if the reference images are flat.
+
     Raises:
         ArgumentError: a shape is not as above, or a tensor is not of floats.
     """
@@ -76,7 +84,7 @@ def sharpness(images: torch.Tensor, reference: torch.Tensor) -> float:
 def speckle(images: torch.Tensor, reference: torch.Tensor) -> float:
     """Mean distance to the 3 x 3 median, relative to the reference; above 1 is speckled.
 
-    Takes the arguments of :func:`sharpness` and raises the same errors.
+    Takes the arguments of :func:`sharpness`, returns NaN and raises errors as it does.
     """
     return _ratio(_off_median, images, reference)
 
@@ -106,7 +114,10 @@ def _ratio(
     return value / baseline if baseline > 0 else math.nan
 
 
-def _unit_range(images: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _compared(
+    images: torch.Tensor, reference: torch.Tensor, pixels: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both as float64 (B, D); pixels in [0, 1]."""
     check_batch("images", images, None, "")
     check_batch("reference", reference, None, "")
     if images.shape != reference.shape or images.ndim < 2:
@@ -114,7 +125,5 @@ def _unit_range(images: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Te
             f"images: got shape {tuple(images.shape)}, expected the reference's "
             f"{tuple(reference.shape)}, (B, *shape)"
         )
-    a, b = (
-        ((t.detach().double().cpu() + 1) / 2).clamp(0, 1).flatten(1) for t in (images, reference)
-    )
-    return a, b
+    a, b = (t.detach().double().cpu().flatten(1) for t in (images, reference))
+    return (((a + 1) / 2).clamp(0, 1), ((b + 1) / 2).clamp(0, 1)) if pixels else (a, b)

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from golddiff.estimators.measurement import LinearOperator, linear
-from golddiff.sources.picture import fit_to_shape, scale_and_crop
+from golddiff.sources.decode import fit, middle
+from golddiff.sources.picture import fit_to_shape
 from golddiff.store.likelihood import Operator
 from golddiff.system.arguments import LEAST, check_number
 from golddiff.system.errors import ArgumentError
@@ -88,13 +89,11 @@ def composed(*operators: Operator) -> Operator:
 
 
 def _kept_part(image: Image.Image, height: int, width: int) -> str:
-    """The part of a picture that :func:`scale_and_crop` keeps, in words."""
-    pixel = min(image.width / width, image.height / height)  # side of a pixel of the result
-    across, down = round(pixel * width), round(pixel * height)
-    left, top = (image.width - across) // 2, (image.height - down) // 2
+    """The part of a picture that :func:`fit` keeps, in words."""
+    left, top, right, bottom = map(round, middle(*image.size, width, height))
     return (
-        f"the middle {across} x {down} of {image.width} x {image.height} pixels (x {left} to "
-        f"{left + across}, y {top} to {top + down})"
+        f"the middle {right - left} x {bottom - top} of {image.width} x {image.height} pixels "
+        f"(x {left} to {right}, y {top} to {bottom})"
     )
 
 
@@ -150,7 +149,7 @@ def known_of(
     if missing is not None:
         # In floats, because resampling weights below 0 also spread missing pixels.
         hole = Image.fromarray((np.asarray(missing.convert("L")) > 0).astype(np.float32))
-        missing_share = np.asarray(scale_and_crop(hole, height, width))
+        missing_share = np.asarray(fit(hole, width, height))
         is_known = torch.from_numpy(np.abs(missing_share) <= TRACE)
         if is_known.all() or not is_known.any():
             raise ArgumentError(

@@ -27,6 +27,7 @@ from golddiff.sampling import OnStep
 from golddiff.system.arguments import classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64, check_count
+from golddiff.system.units import counted
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,12 @@ class Curve:
         return {"mse": _without_nan(self.mse), "r2": _without_nan(self.r2)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
-    """The result of :func:`evaluate`. Metrics map images to [0, 1] as :mod:`golddiff.metrics` does.
+    """The result of :func:`evaluate`.
+
+    Metrics map pixels to [0, 1], and compare latents and points as they are
+    (:mod:`golddiff.metrics`).
 
     Attributes:
         settings: settings of the denoiser's run.
@@ -67,7 +71,7 @@ class Evaluation:
 
     settings: RunSettings
     oracle_sampler: str
-    images: torch.Tensor = field(repr=False)
+    images: torch.Tensor
     mse_per_image: F64
     r2_per_image: F64
     steps: list[int]
@@ -79,6 +83,13 @@ class Evaluation:
     setup_seconds: float
     memory: PeakMemory
     threads: int = field(default_factory=torch.get_num_threads)
+
+    def __repr__(self) -> str:
+        s, (mse, r2) = self.settings, (
+            f"{i.mean:.3g} ({i.low:.3g} to {i.high:.3g})" for i in (self.mse, self.r2)
+        )  # fmt: skip
+        run = f"{counted(s.n, 'image')}, {counted(s.steps, 'step')} of {s.sampler}, seed {s.seed}"
+        return f"<Evaluation: {run}; r2 {r2}, MSE {mse}>"
 
     @property
     def mse(self) -> Interval:
@@ -190,7 +201,7 @@ def compare(
     on_step: OnStep = lambda images: None,
 ) -> Evaluation:
     """:func:`evaluate` against an existing run of the oracle (from :func:`runs.run`)."""
-    store = denoiser.store
+    store, pixels = denoiser.store, denoiser.store.is_pixels
     one_image = replace(settings, n=1, labels=settings.labels and settings.labels[:1])
     with peak_memory() as memory:
         setup = run(denoiser, store, one_image).seconds + _first_batch(denoiser, settings)
@@ -201,12 +212,12 @@ def compare(
         settings,
         oracle_sampler,
         own_run.images,
-        mse_per_image(own_run.images, reference.images).numpy(),
-        r2_per_image(own_run.images, reference.images).numpy(),
+        mse_per_image(own_run.images, reference.images, pixels).numpy(),
+        r2_per_image(own_run.images, reference.images, pixels).numpy(),
         reference.settings.kept,
         reference.sigmas,
-        _curve(own_run.predictions, reference.predictions) if same_sampler else None,
-        _curve(_at_states(denoiser, reference, settings), reference.predictions)
+        _curve(own_run.predictions, reference.predictions, pixels) if same_sampler else None,
+        _curve(_at_states(denoiser, reference, settings), reference.predictions, pixels)
         if single_step
         else None,
         own_run.seconds / (settings.n * settings.steps),
@@ -235,10 +246,11 @@ def _at_states(denoiser: Denoiser, reference: Run, settings: RunSettings) -> tor
     return torch.stack(predictions)
 
 
-def _curve(predictions: torch.Tensor, reference: torch.Tensor) -> Curve:
+def _curve(predictions: torch.Tensor, reference: torch.Tensor, pixels: bool) -> Curve:
     pairs = list(zip(predictions, reference, strict=True))
-    r2 = torch.stack([r2_per_image(a, b).nanmean() for a, b in pairs])
-    return Curve(np.array([float(mse_per_image(a, b).mean()) for a, b in pairs]), r2.numpy())
+    mse = [float(mse_per_image(a, b, pixels).mean()) for a, b in pairs]
+    r2 = torch.stack([r2_per_image(a, b, pixels).nanmean() for a, b in pairs])
+    return Curve(np.array(mse), r2.numpy())
 
 
 def _without_nan(values: F64) -> list[float | None]:

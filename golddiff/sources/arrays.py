@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from golddiff.sources.decode import fit, to_image, to_pixels, with_channels
 from golddiff.sources.source import Rows, Source
@@ -113,8 +114,7 @@ def require_value_range(source: Source, options: SourceOptions) -> None:
     is_float = source.info.dtype != np.uint8
     if options.value_range is not None and not is_float:
         raise ArgumentError(f"{where}: value_range= does not apply to uint8, only to floats")
-    is_images = len(shape) == 3 and shape[0] in (1, 3)
-    if options.value_range is not None or not (is_float and is_images):
+    if options.value_range is not None or not (is_float and len(shape) == 3):
         return
     least, most = np.inf, -np.inf
     for batch in source.batches(64):
@@ -124,9 +124,10 @@ def require_value_range(source: Source, options: SourceOptions) -> None:
         if not isinstance(source, Rows):
             break
     if most > 0:
+        likely = next((value for value in (1, 255, 65535) if most <= value), most)
         raise ArgumentError(
             f"value_range: not given, and the floats of {where} lie in "
-            f"{least:g} to {most:g}, not around 0; say value_range=(0, {1 if most <= 1 else 255}), "
+            f"{least:g} to {most:g}, not around 0; say value_range=(0, {likely:g}), "
             "or value_range=(-1, 1) to take them as they are"
         )
 
@@ -135,10 +136,14 @@ def _resize(
     example: NDArray[np.uint8], size: int | None, channels: int | None
 ) -> NDArray[np.uint8]:
     """Scale and convert one (C, H, W) uint8 image."""
+
+    def scaled(image: Image.Image) -> NDArray[np.uint8]:
+        return to_pixels(image if size is None else fit(image, size, size))
+
     if channels is None:
         # The meaning of the channels is unknown, so each is scaled as a grey image.
-        return np.concatenate([to_pixels(fit(to_image(plane[None]), size)) for plane in example])
-    return to_pixels(fit(with_channels(to_image(example), channels), size))
+        return np.concatenate([scaled(to_image(plane[None])) for plane in example])
+    return scaled(with_channels(to_image(example), channels))
 
 
 def _resized_shape(
@@ -175,6 +180,8 @@ def _check_array(values: NDArray[Any], description: str) -> NDArray[Any]:
             f"{description} has shape {values.shape}; give images (N, C, H, W), grey images "
             "(N, H, W) or points (N, D)"
         )
+    if np.ma.is_masked(values):
+        raise SourceError(f"{description} holds masked values; fill them, or leave the images out")
     if 0 in values.shape:
         raise SourceError(f"{description} has shape {values.shape} and so holds no examples")
     return values

@@ -22,7 +22,7 @@ MAX_PIXELS = 178_956_970
 # Guards against decompression bombs. Photographs have 2 to 20 pixels per encoded byte; images of up
 # to UNCHECKED_PIXELS may have any number.
 MAX_PIXELS_PER_BYTE = 256
-UNCHECKED_PIXELS = 1 << 24
+UNCHECKED_PIXELS = 1 << 26  # a page at 600 dots an inch, of which white paper takes no bytes
 
 # An encoded image larger than this is refused before it is read into memory.
 MAX_ENCODED_BYTES = 1 << 29
@@ -39,7 +39,8 @@ EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".gif
 EXTENSIONS |= {".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".avif", ".jp2", ".j2k"}
 EXTENSIONS |= {".ico", ".pcx", ".sgi"}
 
-_ORIENTATION = 0x0112
+_ORIENTATION, _PHOTOMETRIC = 0x0112, 0x0106  # tags of EXIF and TIFF
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 class UnreadableImageError(Exception):
@@ -57,11 +58,7 @@ class Header(NamedTuple):
 def read_header(data: bytes | Image.Image) -> Header:
     """Read the header of an encoded or Pillow image without decoding its pixels."""
     with _opened(data) as image:
-        width, height = image.size
-        # Pillow's reader of TIFF gives the size after the rotation.
-        if _orientation(image) >= 5 and image.format != "TIFF":
-            width, height = height, width
-        return Header(width, height, _is_grey(image))
+        return Header(*_upright_size(image), _is_grey(image))
 
 
 def decode(
@@ -81,15 +78,28 @@ def decode(
         UnreadableImageError: ``data`` is not an image, is truncated, or is too large.
     """
     with _opened(data) as image:
+        whole, orientation, scale = _upright_size(image), _orientation(image), 1.0
         if size is not None and isinstance(data, bytes):
             # A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size; twice the target keeps enough
             # detail for the resize filter. Other formats ignore this.
-            image.draft(None, (2 * size, 2 * size))
+            full = image.width
+            drafted = image.draft(None, (2 * size, 2 * size))
+            scale = drafted[1][2] / full if drafted else 1.0
         image.load()
-        upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
+        inverted = image.mode.startswith("I") and _has_white_as_zero(image)
+        upright = image if orientation == 1 else ImageOps.exif_transpose(image)
+        if inverted:  # Pillow inverts only pixels of up to 8 bits
+            upright = ImageOps.invert(_to_8_bits(upright))
         if channels is None:
             channels = 1 if _is_grey(upright) else 3
-        return fit(with_channels(upright, channels), size)
+        converted = with_channels(upright, channels)
+        if size is None:
+            return converted
+        box = tuple(edge * scale for edge in middle(*whole, size, size))
+        # A reduced JPEG has its sides rounded up. Some rotations put the surplus at left or top.
+        x, y = (have - scale * had for have, had in zip(converted.size, whole, strict=True))
+        x, y = x * (orientation in (2, 3, 6, 7)), y * (orientation in (3, 4, 7, 8))
+        return _resized(converted, size, size, (box[0] + x, box[1] + y, box[2] + x, box[3] + y))
 
 
 def read_file(path: str | Path) -> bytes:
@@ -117,19 +127,28 @@ def with_channels(image: Image.Image, channels: int, background: str = "white") 
     return image if image.mode == mode else image.convert(mode)
 
 
-def fit(image: Image.Image, size: int | None) -> Image.Image:
-    """Scale the shorter side to ``size``, antialiased, then crop the middle square."""
-    if size is None or image.size == (size, size):
+def fit(image: Image.Image, width: int, height: int) -> Image.Image:
+    """Crop the middle of an image to the proportions of width x height, and scale it to them."""
+    return _resized(image, width, height, middle(*image.size, width, height))
+
+
+def middle(width: int, height: int, across: int, down: int) -> Box:
+    """The largest middle part, of proportions across : down, of an image of width x height.
+
+    It begins at a whole pixel, so that an image that needs no scaling is only cropped.
+    """
+    wide, high = min(width, height * across / down), min(height, width * down / across)
+    left, top = (width - wide) // 2, (height - high) // 2
+    return left, top, left + wide, top + high
+
+
+def _resized(image: Image.Image, width: int, height: int, box: Box) -> Image.Image:
+    """A part of an image, scaled with antialiasing."""
+    wide, high = box[2] - box[0], box[3] - box[1]
+    if image.size == (wide, high) == (width, height):
         return image
-    width, height = image.size
-    side = min(width, height)
-    left, top = (width - side) // 2, (height - side) // 2
-    return image.resize(
-        (size, size),
-        Image.Resampling.LANCZOS if side > size else Image.Resampling.BICUBIC,
-        box=(left, top, left + side, top + side),
-        reducing_gap=3.0,
-    )
+    method = Image.Resampling.LANCZOS if wide > width else Image.Resampling.BICUBIC
+    return image.resize((width, height), method, box=box, reducing_gap=3.0)
 
 
 def to_pixels(image: Image.Image) -> NDArray[np.uint8]:
@@ -164,7 +183,8 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
             if width * height > max(UNCHECKED_PIXELS, MAX_PIXELS_PER_BYTE * len(data)):
                 raise UnreadableImageError(
                     f"it claims {width} x {height} pixels in {len(data):,} bytes, more than "
-                    f"{MAX_PIXELS_PER_BYTE} pixels a byte"
+                    f"{MAX_PIXELS_PER_BYTE} pixels a byte, so it could be an attack on memory; "
+                    "if it is yours, save it smaller"
                 )
             _check_range(image)
             yield image
@@ -180,9 +200,10 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
 
 def _check_range(image: Image.Image) -> None:
     if image.mode == "F" or (image.mode == "I" and image.format not in _SIXTEEN_BITS):
-        kind = "floating-point" if image.mode == "F" else "32-bit"
+        kind = "floating-point" if image.mode == "F" else "32-bit or signed"
         raise UnreadableImageError(
-            f"its pixels are {kind} numbers, whose range is unknown; save it with 8 or 16 bits"
+            f"its pixels are {kind} numbers, whose range is unknown; save it with 8 or 16 bits "
+            "and no sign"
         )
 
 
@@ -200,6 +221,17 @@ def _orientation(image: Image.Image) -> int:
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
+def _upright_size(image: Image.Image) -> tuple[int, int]:
+    """Width and height after the EXIF rotation; Pillow's reader of TIFF gives these itself."""
+    width, height = image.size
+    is_turned = _orientation(image) >= 5 and image.format != "TIFF"
+    return (height, width) if is_turned else (width, height)
+
+
+def _has_white_as_zero(image: Image.Image) -> bool:
+    return getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0
+
+
 def _is_grey(image: Image.Image) -> bool:
     if image.mode != "P":
         return image.mode in ("1", "L", "LA", "La", "F") or image.mode.startswith("I")
@@ -209,6 +241,11 @@ def _is_grey(image: Image.Image) -> bool:
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image:
-    """Round a 16-bit image (modes I;16* and I) to 8 bits."""
+    """Round a 16-bit image (modes I;16* and I) to 8 bits; a transparent value becomes alpha."""
     values = np.asarray(image).astype(np.int64)
-    return Image.fromarray(((values.clip(0, 65535) + 128) // 257).astype(np.uint8))
+    grey = Image.fromarray(((values.clip(0, 65535) + 128) // 257).astype(np.uint8))
+    transparent = image.info.get("transparency")
+    if not isinstance(transparent, int):
+        return grey
+    alpha = Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8))
+    return Image.merge("LA", (grey, alpha))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, JpegImagePlugin
+from PIL import Image, JpegImagePlugin
 
-from golddiff.sources.decode import decode, read_header, with_channels
+from golddiff.sources.decode import decode, fit, read_header, with_channels
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import readable
@@ -85,11 +85,6 @@ def jpeg_error(path: Path, height: int, width: int) -> float:
     return float(np.sqrt(np.square(after - before).mean()) / 127.5)
 
 
-def scale_and_crop(image: Image.Image, height: int, width: int) -> Image.Image:
-    """Scale a picture to cover height x width pixels, and crop the middle."""
-    return ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
-
-
 def fit_to_shape(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
     """Scale, crop and convert a picture to a training set's shape (C, H, W), values in [-1, 1]."""
     if len(shape) != 3 or shape[0] not in (1, 3):
@@ -99,6 +94,6 @@ def fit_to_shape(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
             "from noise"
         )
     channels, height, width = shape
-    cropped = scale_and_crop(with_channels(image, channels), height, width)
+    cropped = fit(with_channels(image, channels), width, height)
     values = np.asarray(cropped, np.float32) / 127.5 - 1
     return torch.from_numpy(values).reshape(height, width, channels).permute(2, 0, 1).contiguous()

@@ -285,7 +285,7 @@ def _labels(
     values, where = column(name) if fitting else None, f"{description}: column {name!r}"
     if values is None or values.null_count:
         numbers = np.empty(())  # which are no class indices
-        where += f", with {counted(values.null_count, 'empty row')}," if fitting else ""
+        where += f", with {counted(values.null_count, 'empty row')}," if values is not None else ""
     elif _holds_text(values.type):
         return _encode_names(values)
     else:

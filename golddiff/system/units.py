@@ -27,9 +27,9 @@ def byte_size(count: int) -> str:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """'28 x 28 grey', '32 x 32 RGB', '4 x 8 x 8', or 'points of 2 values'."""
+    """Width x height: '28 x 28 grey', '24 x 32 RGB'; else '4 x 8 x 8', 'points of 2 values'."""
     if len(shape) == 3 and shape[0] in (1, 3):
-        return f"{shape[1]} x {shape[2]} {'grey' if shape[0] == 1 else 'RGB'}"
+        return f"{shape[2]} x {shape[1]} {'grey' if shape[0] == 1 else 'RGB'}"
     if len(shape) == 1:
         return f"points of {shape[0]} values"
     return " x ".join(map(str, shape))

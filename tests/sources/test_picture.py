@@ -1,9 +1,15 @@
-"""The error of a JPEG file's encoding, which leaves no roughness to judge it by."""
+"""Pictures of a user: their crop, and the error of JPEG's encoding, which leaves no roughness."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
+from golddiff.sources.decode import decode, middle
 from golddiff.sources.picture import fit_to_shape, jpeg_error
+
+from .make import encoded
 
 SIDE = 64
 
@@ -15,6 +21,25 @@ def blurred(smooth_images):
     pixels = 0.2 * pixels + 0.8 * pixels.mean(dim=2, keepdim=True)
     picture = Image.fromarray(pixels.byte().numpy()).resize((256, 256), Image.Resampling.NEAREST)
     return picture.filter(ImageFilter.GaussianBlur(4))
+
+
+@pytest.mark.parametrize("size", [(33, 32), (70, 91), (20, 35)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_picture_is_cropped_as_the_training_image_that_it_became(blurred, size, channels):
+    picture = blurred.crop((20, 30, 20 + size[0], 30 + size[1]))
+    trained = np.asarray(decode(encoded(picture), channels=channels, size=32), np.float32)
+    fitted = fit_to_shape(picture, (channels, 32, 32)).permute(1, 2, 0).squeeze().numpy()
+    assert np.abs(trained / 127.5 - 1 - fitted).max() < 1e-6
+
+
+@given(*[st.integers(1, 60)] * 4)
+def test_the_middle_has_the_wanted_proportions_and_begins_at_a_whole_pixel(w, h, across, down):
+    left, top, right, bottom = middle(w, h, across, down)
+    assert (right - left) * down == pytest.approx((bottom - top) * across)
+    assert right - left == w or bottom - top == h
+    assert 0 <= left <= w - right < left + 2
+    assert 0 <= top <= h - bottom < top + 2
+    assert (left % 1, top % 1) == (0, 0)
 
 
 @pytest.mark.parametrize("quality", [30, 60, 90])
