@@ -56,7 +56,7 @@ class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
         Args:
             x: noisy images in deepinv's range.
             sigma: noise level in deepinv's range: a number, or one per image in any shape. Some
-                samplers end at 0, which counts as 1e-15.
+                samplers end at 0, which counts as 1e-9.
             *args: ignored; deepinv passes them to some models.
             **kwargs: ignored.
         """

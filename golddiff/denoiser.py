@@ -16,7 +16,13 @@ import torch
 
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
-from golddiff.store.closed_form import ONLY_FOR_GRADIENTS, Exact, ExactPosterior, with_gradient
+from golddiff.store.closed_form import (
+    ONLY_FOR_GRADIENTS,
+    Exact,
+    ExactPosterior,
+    differentiable_log_density,
+    with_gradient,
+)
 from golddiff.store.device import Device, DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior, Terms
 from golddiff.store.images import StoreOrPath, opened
@@ -51,7 +57,7 @@ class Denoiser:
         self.store = opened(store)
         if self.needs_images and len(self.store.shape) != 3:
             shape, name = self.store.shape, type(self).__name__
-            raise ArgumentError(f"store: got data of shape {shape}, {name} needs images (C, H, W)")
+            raise ArgumentError(f"{name} needs images (C, H, W), got data of shape {shape}")
 
     def __repr__(self) -> str:
         """The constructor call, without arguments that have their default value."""
@@ -83,7 +89,7 @@ class Denoiser:
         """
         if torch.compiler.is_compiling():  # compiled loops cannot be traced
             return torch.compiler.disable(self.__call__)(x, sigma, labels)  # type: ignore[no-untyped-call]
-        if torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in (x, sigma)):
+        if _needs_gradient(x, sigma):
             return with_gradient(x, sigma, partial(self.posterior, labels=labels))
         queries, groups = self._groups(x, sigma, labels)
         denoiser = self if x.device.type == "cpu" else self.to(x.device)
@@ -138,12 +144,16 @@ class Denoiser:
         return ExactPosterior(parts, x, self.store.d)
 
     def log_density(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """Log p_sigma(x), (B,) float64 in nats; see :attr:`ExactPosterior.log_density`.
+        """Log p_sigma(x), (B,) float64 in nats, differentiable in x (twice) and sigma.
 
         Raises:
             ArgumentError: as in :meth:`posterior`; no joint posterior exists (PCA, Kamb).
         """
-        return self.posterior(x, sigma, labels).log_density
+        posterior = partial(self.posterior, labels=labels)
+        if not _needs_gradient(x, sigma):
+            return posterior(x, sigma).log_density
+        self.checked(x, sigma, labels)  # torch.func's tensors would fail with torch's own error
+        return differentiable_log_density(x, sigma, posterior)
 
     def score(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """(D(x) - x) / sigma^2, (B, *shape) float32: the gradient of :meth:`log_density`, if any.
@@ -232,6 +242,10 @@ class Denoiser:
         queries, sigmas = checked_queries(self.store, x, sigma)
         classes = [None] * len(x) if labels is None else classes_of(labels, len(x)).tolist()
         return queries, sigmas, priors_of(self.store, self.priors, classes)
+
+
+def _needs_gradient(*arguments: object) -> bool:
+    return torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in arguments)
 
 
 class Estimator(Denoiser, ABC):

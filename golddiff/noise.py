@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Sigma = float | torch.Tensor  # one noise level, or one per query
 Labels = int | Sequence[int] | torch.Tensor | None  # one class, one per query, or all images
 
+LEAST_SIGMA = 1e-9  # lower noise levels count as this one
 EDM_SIGMA_MIN, RHO = 0.002, 7.0  # EDM's last noise level, and the exponent of its spacing
 SAME_LEVEL = 1e-5  # relative; neighbouring timesteps differ at least a hundred times more
 
@@ -26,9 +27,10 @@ def normalised_noise(sigma: float) -> float:
 def precision(sigma: float) -> float:
     """1 / (2 sigma^2), the factor of squared distances in every logit.
 
-    Clipped to 1e18: above it the nearest image has all the weight, and float32 would overflow.
+    Levels below ``LEAST_SIGMA`` count as it: the nearest image has all the weight, and float32
+    would overflow.
     """
-    return min(0.5 / sigma / sigma, 1e18)
+    return 0.5 / max(sigma, LEAST_SIGMA) ** 2
 
 
 def hash_bits(seeds: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from golddiff.noise import EDM_SIGMA_MIN, Labels, Sigma, ddim_sigmas, edm_sigmas
+from golddiff.noise import EDM_SIGMA_MIN, SAME_LEVEL, Labels, Sigma, ddim_sigmas, edm_sigmas
 from golddiff.system.arguments import check_batch, check_positive
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import check_count, check_seed, check_shape
@@ -144,7 +144,8 @@ def _ddim_below(sigma: float, steps: int) -> list[float]:
 
 def _heun_below(sigma: float, steps: int) -> list[float]:
     """EDM's levels from sigma on; only sigma if it is at most EDM's last level."""
-    return [sigma, *(edm_sigmas(steps, sigma)[1:] if sigma > EDM_SIGMA_MIN else [])]
+    is_last = sigma <= EDM_SIGMA_MIN * (1 + SAME_LEVEL)
+    return [sigma, *([] if is_last else edm_sigmas(steps, sigma)[1:])]
 
 
 SAMPLERS = {
@@ -189,7 +190,7 @@ def steps(
     def denoise(x: torch.Tensor, sigma: float) -> torch.Tensor:
         x0 = denoiser(x, sigma, labels)
         check_output("denoiser", x0, x)
-        return x0
+        return x0.to(x.device, torch.promote_types(x.dtype, torch.float32))
 
     return chosen.run(denoise, x_init, levels, denoiser.store.is_pixels)
 

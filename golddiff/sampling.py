@@ -15,11 +15,12 @@ import torch
 
 from golddiff import __version__, samplers
 from golddiff.denoiser import Denoiser
-from golddiff.noise import Labels, Sigma
+from golddiff.noise import SAME_LEVEL, Labels, Sigma
 from golddiff.samplers import (
     Denoises,
     Space,
     check_denoises,
+    check_output,
     check_settings,
     checked_levels,
     initial_noise,
@@ -150,8 +151,9 @@ class Samples:
         if target.suffix.lower() == ".npz":
             tensors = {"images": self.images, "x_init": self.x_init, "trajectory": self.trajectory}
             arrays = {key: values.numpy() for key, values in tensors.items() if values is not None}
-            with atomic_write(name, target) as temporary:
-                np.savez_compressed(temporary, sigmas=np.array(self.sigmas), **arrays)  # type: ignore[arg-type]
+            # Given a path, NumPy would add .npz to one that ends in .NPZ.
+            with atomic_write(name, target) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, sigmas=np.array(self.sigmas), **arrays)  # type: ignore[arg-type]
         elif not is_folder(target):
             check_writable(name, target)
             save(name, self.grid(), target, self.about)
@@ -259,7 +261,7 @@ def sample(
     with progress_bar(progress) as bar:
         task = bar.add_task(f"sampling with {about['method']}", total=n * len(levels))
         for rows in (slice(i, i + batch_size) for i in range(0, n, batch_size)):
-            caller: Denoises = _Estimating(denoiser) if estimating else denoiser
+            caller: Denoises = _Caller(denoiser, estimating)
             if attribution:
                 from golddiff.recording import Recorder, Subsets  # importing its kernels is slow
 
@@ -302,17 +304,21 @@ def check_room(n: int, shape: tuple[int, ...], kept: int) -> None:
     require_memory(needed, f"n = {n:,} images", "ask for fewer at a time")
 
 
-class _Estimating:
-    """Calls a denoiser and records the estimated error of each call."""
+class _Caller:
+    """Calls a denoiser, records each call's estimated error if any, and drops gradients."""
 
-    def __init__(self, denoiser: Any) -> None:
-        self.store, self._denoiser = denoiser.store, denoiser
+    def __init__(self, denoiser: Any, estimating: bool) -> None:
+        self.store, self._denoiser, self._estimating = denoiser.store, denoiser, estimating
         self.errors: list[torch.Tensor] = []
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        x0, errors = self._denoiser.estimated(x, sigma, labels)
-        self.errors.append(errors)
-        return x0
+        if self._estimating:
+            x0, errors = self._denoiser.estimated(x, sigma, labels)
+            self.errors.append(errors)
+        else:
+            x0 = self._denoiser(x, sigma, labels)
+        check_output("denoiser", x0, x)
+        return cast(torch.Tensor, x0).detach()
 
 
 def _levels(
@@ -324,7 +330,7 @@ def _levels(
         )
     first = None if start is None else check_positive("start", start[1])
     levels = noise_levels(steps, sampler, first) if sigmas is None else checked_levels(sigmas)
-    if first is not None and levels[0] != first:
+    if first is not None and not math.isclose(levels[0], first, rel_tol=SAME_LEVEL):
         raise ArgumentError(f"sigmas: begin at {levels[0]:g}, but start has noise {first:g}")
     return levels
 

@@ -36,6 +36,26 @@ def test_a_run_has_a_length_a_repr_a_grid_and_saves_its_images(store, tmp_path):
         assert np.array_equal(np.asarray(picture), np.asarray(run.to_pil()[1]))
 
 
+class Network(torch.nn.Module):
+    def __init__(self, store, dtype):
+        super().__init__()
+        self.store, self.dtype = store, dtype
+        self.weight = torch.nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x, sigma, labels=None):
+        return (self.weight * x).to(self.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_network_of_ones_own_is_sampled_without_gradients(store, tmp_path, dtype):
+    run = sample(Network(store, dtype), 2, 3)
+    assert (run.images.dtype, run.images.requires_grad) == (torch.float32, False)
+    run.save(tmp_path / "RUN.NPZ")  # to a name that NumPy would extend
+    with np.load(tmp_path / "RUN.NPZ") as saved:
+        assert np.array_equal(saved["images"], run.images)
+    assert [path.name for path in tmp_path.iterdir()] == ["RUN.NPZ"]
+
+
 def test_pictures_say_what_made_them(make_store, smooth_images, tmp_path):
     store = make_store(smooth_images(60, (1, 8, 8)), labels=[i % 3 for i in range(60)])
     denoiser = GoldDiff(PCA(store, 0.07), PaperSchedule(10, 15))

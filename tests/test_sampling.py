@@ -290,6 +290,16 @@ def test_a_run_from_an_image_starts_at_the_image_plus_noise(store, sampler, star
     assert torch.equal(first.x0, run.trajectory[0])
 
 
+def test_a_run_may_start_again_at_its_last_level(store):
+    for sampler in ("ddim", "heun"):
+        run = sample(Optimal(store), 1, 5, sampler)
+        start = run.images[0], run.sigmas[-1]
+        assert sample(Optimal(store), 1, 5, sampler, start=start).sigmas == [run.sigmas[-1]]
+    levels = torch.tensor([0.3, 0.1])  # in float32, the first is not 0.3
+    sigmas = sample(Optimal(store), 1, sigmas=levels, start=(run.images[0], 0.3)).sigmas
+    assert sigmas == levels.tolist()
+
+
 def test_x_init_sigmas_and_generator_replace_the_seed(store):
     denoiser = Optimal(store)
     run = sample(denoiser, 3, steps=4, seed=8)

@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 
@@ -281,3 +282,13 @@ class TestBuilding:
         tmp_path.chmod(0o500)
         with pytest.raises(StoreError, match="cannot write"):
             ImageStore.build(pixels, tmp_path / "s")
+
+
+def test_a_pickled_store_is_not_opened_on_other_images(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 5, 1, 8, 8), dtype=np.uint8)
+    store = ImageStore.build(pixels[0], tmp_path / "s")
+    saved = pickle.dumps(golddiff.Optimal(store))
+    assert torch.equal(pickle.loads(saved).store.images(), store.images())
+    ImageStore.build(pixels[1], tmp_path / "s", overwrite=True)
+    with pytest.raises(StoreError, match="holds other images than when it was pickled"):
+        pickle.loads(saved)

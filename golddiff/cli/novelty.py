@@ -120,8 +120,8 @@ def _read(
 
     channels, *sides = store.shape
     reading: dict[str, Any] = {"skip_bad": True, "value_range": value_range}
-    if store.is_pixels and channels in (1, 3) and len(sides) == 2 and sides[0] == sides[1]:
-        reading |= {"size": sides[0], "channels": channels}
+    if store.is_pixels and channels in (1, 3) and len(sides) == 2:
+        reading |= {"size": sides[0] if sides[0] == sides[1] else None, "channels": channels}
     source = open_source(pictures, **reading)
     parts, most, what = [], MAX_VALUES // store.d, source.info.description
     for batch in source.batches(256):
@@ -137,10 +137,12 @@ def _read(
     images = torch.from_numpy(np.concatenate(parts))
     if images.shape[1:] != store.shape:
         raise ArgumentError(
-            f"pictures: are {shape_text(tuple(images.shape[1:]))}, the training images "
-            f"{shape_text(store.shape)}; --size scales and crops both"
+            f"pictures: are {shape_text(tuple(images.shape[1:]))}, expected the training images' "
+            f"{shape_text(store.shape)}"
         )
-    names = [os.path.basename(n) for n in source.names]
+    names = source.names
+    if isinstance(pictures, list):  # of one folder
+        names = [os.path.basename(name) for name in names]
     return images, names if len(names) == len(images) else []
 
 

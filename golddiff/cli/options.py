@@ -220,7 +220,8 @@ def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | Non
     """
     if text is None:
         return None
-    classes = [_class_index(word.strip(), store) for word in text.split(",")]
+    words = [text] if text in (store.class_names or []) else text.split(",")
+    classes = [_class_index(word.strip(), store) for word in words]
     for label in classes[:n]:
         store.count_of(label)  # raises where the class has no images
     return [classes[i % len(classes)] for i in range(n)]

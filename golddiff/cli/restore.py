@@ -110,7 +110,8 @@ def restore(job: _RestoreOptions) -> None:
         colours=job.colours, blur=job.deblur,
     )  # fmt: skip
     if len(y) == 3 and (y == y[0]).all():
-        say("the picture is grey: --colours colours it, --channels 1 fills and keeps it grey")
+        grey = ", --channels 1 fills and keeps it grey" if job.images.data is not None else ""
+        say(f"the picture is grey: --colours colours it{grey}")
     minutes = SECONDS * operator.matrix.nnz * job.n * job.steps / 60
     if minutes > 2:
         say(f"this takes about {minutes:.0f} minutes; a smaller --deblur, --n or --size is faster")
@@ -257,7 +258,8 @@ def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
     from golddiff.sources.picture import read_picture
 
     if job.mask is None and job.hole is None:
-        erased = ImageChops.invert(image.getchannel("A")).point(WHITE_OR_BLACK)
+        # Of a soft eraser's rim the colours are lost too: a picture shows white through it.
+        erased = ImageChops.invert(image.getchannel("A")).point([0] + [255] * 255)
         return erased if erased.getbbox() else None
     width, height, _ = read_header(job.picture.read_bytes())
     if job.mask is not None:

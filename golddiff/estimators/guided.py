@@ -51,7 +51,7 @@ def guided(denoiser: Denoiser, labels: Labels, scale: float) -> Guided:
     scale = check_number("scale", scale, "a finite number", -MOST, MOST)
     if labels is None:
         raise ArgumentError("labels: got None, expected a class to guide towards")
-    count = as_dense_tensor("labels", labels, "integers").numel()
-    for label in set(classes_of(labels, count).tolist()):
+    given = as_dense_tensor("labels", labels, "integers")
+    for label in set(classes_of(given, given.numel()).tolist()):
         denoiser.store.count_of(label)
-    return Guided(denoiser, labels, scale)
+    return Guided(denoiser, given.tolist(), scale)  # a copy, as the caller may change its own

@@ -172,7 +172,10 @@ def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> 
         total = measure(first) + measure(second) - constant
         error = float((measure(first + second) - total).abs().max())
         if error > LINEARITY_TOL * float(total.abs().max()):
-            raise ArgumentError("operator: is not linear, or is random; expected a linear one")
+            raise ArgumentError(
+                "operator: is not linear, is random, or computes in less than float32; expected a "
+                "linear one"
+            )
         columns: list[Any] = []
         entries = 0
         for start in range(0, d, BASIS_BATCH):

@@ -27,6 +27,7 @@ from golddiff.store.posteriors import as_support
 from golddiff.support import AnySupport, Side, Support
 from golddiff.system.arguments import Levels, as_dense_tensor, sizes_of
 from golddiff.system.errors import ArgumentError
+from golddiff.system.files import readable
 from golddiff.system.numbers import F32, F64, check_count
 
 # The authors' values for CIFAR-10 at the 18 noise levels of EDM's schedule, descending.
@@ -199,6 +200,8 @@ class PSPCFlex(PatchComposite):
             return PatchSet(np.ones((1, pixels), np.bool_))
         if self.heatmaps is not None:
             maps = np.asarray(self._load_heatmaps()[level], np.float64).reshape(pixels, pixels)
+            if not np.isfinite(maps).all():
+                raise ArgumentError(f"heatmaps: level {level} holds NaN or infinity")
         else:
             matrix = np.abs(self.store.factor().wiener_matrix(sigma, precision_of(self.store.d)))
             maps = matrix.reshape(-1, pixels, self.store.shape[0], pixels).sum(axis=(0, 2))
@@ -209,14 +212,12 @@ class PSPCFlex(PatchComposite):
     def _load_heatmaps(self) -> NDArray[np.floating]:
         _, height, width = self.store.shape
         assert self.heatmaps is not None
-        try:
+        with readable(f"heatmaps: {self.heatmaps} is no NumPy file of numbers", ArgumentError):
             maps: NDArray[np.floating] = np.load(self.heatmaps, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise ArgumentError(
-                f"heatmaps: {self.heatmaps} is no NumPy file of numbers ({error})"
-            ) from error
+            maps = np.asanyarray(maps)  # an archive is none
         side = (height, width)
-        if not (maps.ndim == 5 and maps.shape[1:] == 2 * side and maps.dtype.kind == "f"):
+        has_shape = maps.ndim == 5 and maps.shape[1:] == 2 * side and len(maps) > 0
+        if not (has_shape and maps.dtype.kind == "f"):
             raise ArgumentError(
                 f"heatmaps: got {maps.dtype} of shape {maps.shape}, expected floats (L, {height}, "
                 f"{width}, {height}, {width})"

@@ -145,7 +145,7 @@ def middle(width: int, height: int, across: int, down: int) -> Box:
 def _resized(image: Image.Image, width: int, height: int, box: Box) -> Image.Image:
     """A part of an image, scaled with antialiasing."""
     wide, high = box[2] - box[0], box[3] - box[1]
-    if image.size == (wide, high) == (width, height):
+    if image.size == (width, height) and wide == width and high == height:
         return image
     method = Image.Resampling.LANCZOS if wide > width else Image.Resampling.BICUBIC
     return image.resize((width, height), method, box=box, reducing_gap=3.0)

@@ -89,7 +89,7 @@ class ExampleSource:
         self.labels, class_names = chosen_labels(options, total, labels, class_names, description)
         self._items, self._start, self.total = items, 0, options.limited(total)
         self._options = replace(options, labels=None, limit=None)
-        self.skipped, self.names = Skipped(), list[str]()
+        self.skipped, self.names, self._has_files = Skipped(), list[str](), False
         self._first, self._grey_inferred = self._probe(description)
         self.info = SourceInfo(
             self._first.shape, self._first.dtype, self.labels is not None or self._first.labelled,
@@ -106,6 +106,7 @@ class ExampleSource:
         check_count("size", size)
         self.skipped.clear()
         self.names.clear()
+        self._has_files = False
         return rebatch(self._decoded_chunks(), size)
 
     def part(self, start: int, stop: int) -> ExampleSource:
@@ -168,6 +169,8 @@ class ExampleSource:
             yield batch
         if not count:
             raise _nothing_readable(self.info.description, self.skipped)
+        if not (self._has_files or self.skipped):
+            self.names.clear()  # an example's number names it well enough
 
     def _decode_chunk(self, chunk: list[tuple[int, Item]]) -> tuple[Batch, Skipped, list[str]]:
         pixels = np.empty((len(chunk), *self.info.shape), self.info.dtype)
@@ -184,7 +187,8 @@ class ExampleSource:
             labels = self.labels[[row for row, _ in kept]]
         elif self.info.labelled or any(item.label is not None for _, item in kept):
             labels = np.array([self._checked_label(item) for _, item in kept], np.int64)
-        names = [item.file for _, item in kept if item.file is not None]
+        self._has_files |= any(item.file is not None for _, item in kept)
+        names = [item.file or item.name for _, item in kept]
         return Batch(pixels[: len(kept)], labels), failures, names
 
     def _decode_item(self, item: Item) -> NDArray[Any]:
@@ -212,7 +216,7 @@ class ExampleSource:
             raise SourceError(f"{item.name} has {presence}, unlike the first example")
         label = np.asarray(item.label).reshape(-1)
         if len(label) != 1 or label.dtype.kind not in "iu" or label[0] < 0:
-            raise SourceError(f"{item.name} has the label {item.label!r}; give whole numbers")
+            raise SourceError(f"{item.name} has the label {item.label!r}; give 0, 1, 2 ...")
         return int(label[0])
 
     def _skip(self, failures: Skipped, name: str, error: UnreadableImageError) -> None:

@@ -71,7 +71,9 @@ class Source(Protocol):
     info: SourceInfo
     total: int  # number of examples, with those that cannot be read or that a sampler leaves out
     skipped: Skipped
-    names: list[str]  # file names of the examples read so far, if they come from files
+    # Names of the examples, once all are read: their files' names, or if some were skipped, what
+    # tells which ones are left; empty for others
+    names: list[str]
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order, ``size`` at a time (the last batch may be shorter)."""

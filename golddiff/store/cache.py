@@ -69,8 +69,8 @@ def cached_store(
 ) -> ImageStore:
     """Open the cached store of a source, building it if it is missing or damaged.
 
-    A path that is a store, without options, is opened itself. A store that another process builds
-    is waited for, at most four hours; then this raises BusyError.
+    A path that is a store is opened itself, if the options leave it as it is. A store that another
+    process builds is waited for, at most four hours; then this raises BusyError.
 
     ``say`` receives lines that report which store is built or used. ``needed(n, d)`` is the memory
     in bytes for later work on n images of d values; it is checked before building.
@@ -80,10 +80,11 @@ def cached_store(
     from golddiff.store.needs import check_images
     from golddiff.store.opening import is_store, open_source
 
-    if isinstance(source, str) and is_path(source) and _are_defaults(options):
-        folder = Path(source).expanduser()
-        if is_store(folder):
-            return ImageStore.open(folder)
+    folder = Path(source).expanduser() if isinstance(source, str) and is_path(source) else None
+    if folder is not None and is_store(folder):
+        store = ImageStore.open(folder)
+        if _change_nothing(options, store.shape):
+            return store
     path = cache_folder() / cache_name(source, options, progress)
     try:
         store = ImageStore.open(path)
@@ -115,9 +116,12 @@ def cached_store(
     return ImageStore.open(path)
 
 
-def _are_defaults(options: SourceOptions) -> bool:
-    """Whether no option changes the images or labels of a store."""
-    return options.labels is None and replace(options, skip_bad=False) == SourceOptions()
+def _change_nothing(options: SourceOptions, shape: tuple[int, ...]) -> bool:
+    """Whether options leave the images and labels of a store as they are."""
+    size = None if {*shape[1:]} == {options.size} else options.size
+    channels = None if shape[0] == options.channels else options.channels
+    changes = replace(options, skip_bad=False, size=size, channels=channels)
+    return options.labels is None and changes == SourceOptions()
 
 
 def cache_folder() -> Path:

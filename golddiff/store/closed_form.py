@@ -51,8 +51,8 @@ class ExactPosterior:
     or mixture. PCA and Kamb weigh images separately for every output value: they have a mean, a
     variance and a gradient, but no joint posterior. GoldDiff's golden support is treated as fixed,
     and its log density counts only the images of the support.
-    The returned tensors carry no gradient: to differentiate the mean, call the denoiser; the
-    gradient of the log density is the score.
+    The returned tensors carry no gradient: to differentiate the mean or the log density, call the
+    denoiser or its ``log_density``.
     """
 
     def __init__(self, parts: Sequence[tuple[list[int], Exact]], x: torch.Tensor, d: int) -> None:
@@ -61,7 +61,10 @@ class ExactPosterior:
 
     @cached_property
     def mean(self) -> torch.Tensor:
-        """E[x0 | x], (B, *shape) float32; a call of the denoiser returns the same."""
+        """E[x0 | x], (B, *shape) float32; a call of the denoiser returns the same.
+
+        Like the other properties it is the stored tensor, so do not modify it in place.
+        """
         return self._collected(lambda part: part.mean())
 
     @cached_property
@@ -209,6 +212,46 @@ class _Pull(torch.autograd.Function):
         raise ArgumentError("denoiser: got second derivatives, expected first derivatives only")
 
     jvp = backward
+
+
+def differentiable_log_density(
+    x: torch.Tensor, sigma: Any, posterior: Callable[[torch.Tensor, Any], ExactPosterior]
+) -> torch.Tensor:
+    """The log density of posterior(x, sigma), (B,), differentiable in both; in x alone, twice.
+
+    With m the posterior mean and v the sum of the variances, the gradient in x is the score
+    (m - x) / sigma^2, and that in sigma is (||x - m||^2 + v) / sigma^3 - D / sigma.
+    """
+    return _LogDensity.apply(x, sigma, posterior)  # type: ignore[no-untyped-call]
+
+
+class _LogDensity(torch.autograd.Function):
+    """:func:`differentiable_log_density` as an autograd function."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, sigma: Any, posterior: Any) -> torch.Tensor:
+        ctx.x, ctx.sigma, ctx.posterior = x, sigma, posterior(x.detach(), sigma)
+        density: torch.Tensor = ctx.posterior.log_density
+        return density
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
+        if ctx.needs_input_grad[1] and torch.is_grad_enabled():
+            raise ArgumentError(
+                "log_density: got second derivatives where sigma requires a gradient, expected a "
+                "sigma without one"
+            )
+        x = ctx.x.double()
+        mean = with_gradient(ctx.x, ctx.sigma, lambda *_: ctx.posterior).double()
+        levels = torch.as_tensor(ctx.sigma, dtype=torch.float64, device=x.device).expand(len(x))
+        level, weight = (v.reshape(-1, *[1] * (x.ndim - 1)) for v in (levels, cotangent))
+        in_x = (weight * (mean - x) / level.square()).to(ctx.x.dtype)
+        if not ctx.needs_input_grad[1]:
+            return in_x, None, None
+        spread = ((x - mean).square() + ctx.posterior.variance).flatten(1).sum(dim=1)
+        in_sigma = cotangent * (spread / levels**3 - x[0].numel() / levels)
+        in_sigma = in_sigma.to(ctx.sigma.device, ctx.sigma.dtype)
+        return in_x, in_sigma.sum_to_size(ctx.sigma.shape), None
 
 
 def main_directions(times: Callable[[F64], F64], d: int, k: int) -> tuple[F64, F64]:

@@ -26,7 +26,7 @@ from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_ro
 from golddiff.store.training_set import Question, TrainingSet
 from golddiff.support import AnySupport, Supports, TiledSupport, per_query
 from golddiff.system.arguments import path_of
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.numbers import F32, I64
 from golddiff.system.pictures import png
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
@@ -205,8 +205,12 @@ class ImageStore(TrainingSet):
         return covariance_factor(self.stored, rows, progress)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the path and the memory limit; unpickling opens the store at that path."""
-        return ImageStore.open, (self.path.absolute(), self.residency.limit)
+        """Pickle the path, the memory limit and the checksum of the images.
+
+        Unpickling opens the store at that path; StoreError if it holds other images by then.
+        """
+        arguments = self.path.absolute(), self.residency.limit, self.manifest.images_checksum
+        return _reopened, arguments
 
     def __repr__(self) -> str:
         return f"ImageStore.open({str(self.path)!r})"
@@ -218,6 +222,13 @@ class ImageStore(TrainingSet):
     def __str__(self) -> str:
         classes = "no labels" if self.labels is None else f"{len(self.class_counts)} classes"
         return f"{self.path}: {self.n:,} x {self.shape} {self.manifest.dtype}, {classes}"
+
+
+def _reopened(path: Path, memory_limit: float, checksum: str) -> ImageStore:
+    store = ImageStore.open(path, memory_limit)
+    if store.manifest.images_checksum != checksum:
+        raise StoreError(f"store: {path} holds other images than when it was pickled")
+    return store
 
 
 StoreOrPath = ImageStore | str | Path

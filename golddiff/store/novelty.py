@@ -106,9 +106,9 @@ def novelty(
     unit = spacing(store)
     parts = []
     for i in range(0, len(x), QUERIES_AT_ONCE):
-        watch(i, len(x))
         part = np.ascontiguousarray(x[i : i + QUERIES_AT_ONCE])
         parts.append(two_nearest(store, part, SAME * unit))
+        watch(i + len(part), len(x))
     rows, distances = map(np.concatenate, zip(*parts, strict=True))
     cleaned = torch.from_numpy(np.where(distances < ROUNDING, 0.0, distances))
     nearest = rows[:, 0].copy()

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from golddiff.noise import Sigma
+from golddiff.noise import LEAST_SIGMA, Sigma
 from golddiff.support import LogWeights, Prior
 from golddiff.system.arguments import as_dense_tensor, check_batch, levels_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 
 # Beyond these noise levels float32 results no longer change, and squares overflow.
-MIN_SIGMA, MAX_SIGMA = 1e-15, 1e16
+MIN_SIGMA, MAX_SIGMA = LEAST_SIGMA, 1e16
 MAX_NORM_RATIO = 1e7  # of a query's norm to its usual norm; beyond it, squares would overflow
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 
 from golddiff.cli import run
 
@@ -46,10 +47,28 @@ def test_novelty_takes_arrays_of_as_many_channels_as_the_training_images(make_st
 
 def test_pictures_of_another_size_than_training_images_that_are_no_squares_are_refused(capsys):
     np.save("pictures.npy", np.zeros((2, 3, 8, 8), np.uint8))
-    np.save("training.npy", np.arange(3 * 3 * 8 * 9, dtype=np.uint8).reshape(3, 3, 8, 9))
+    training = np.arange(3 * 3 * 8 * 9, dtype=np.uint8).reshape(3, 3, 8, 9)
+    np.save("training.npy", training)
     assert run(["novelty", "pictures.npy", "training.npy"]) == 2
-    expected = "are 8 x 8 RGB, the training images 8 x 9 RGB; --size scales and crops both"
+    expected = "are 8 x 8 RGB, expected the training images' 9 x 8 RGB"
     assert expected in capsys.readouterr().err
+    np.save("grey.npy", training[:, :1])
+    assert run(["novelty", "grey.npy", "training.npy"]) == 0  # as with squares
+
+
+def test_pictures_in_folders_are_named_with_their_folders(make_store):
+    store = make_store(torch.randint(256, (9, 3, 8, 8)).byte())
+    for folder in ("a", "b"):
+        Path("pictures", folder).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(f"pictures/{folder}/1.png")
+    assert run(["novelty", "pictures", str(store.path), "--json", "n.json"]) == 0
+    assert read_json("n.json")["files"] == ["a/1.png", "b/1.png"]
+
+
+def test_a_store_of_the_wanted_size_is_opened_and_not_copied(make_store, capsys):
+    store = make_store(torch.randint(256, (9, 3, 8, 8)).byte())
+    assert run(["novelty", str(store.path), str(store.path), "--size", "8"]) == 0
+    assert "building" not in capsys.readouterr().out
 
 
 def test_novelty_reads_the_pictures_of_a_store(capsys):

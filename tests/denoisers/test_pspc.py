@@ -201,6 +201,17 @@ def test_bad_heatmaps_and_points_are_refused(make_store, smooth_images, tmp_path
         np.save(tmp_path / "maps.npy", maps)
         with pytest.raises(ArgumentError, match="expected floats"):
             PSPCFlex(store, 0.5, tmp_path / "maps.npy")
+    for maps in (np.ones((0, 6, 6, 6, 6)), np.full((2, 6, 6, 6, 6), np.nan)):
+        np.save(tmp_path / "maps.npy", maps)
+        with pytest.raises(ArgumentError, match=r"expected floats|level 1 holds NaN"):
+            PSPCFlex(store, 0.5, tmp_path / "maps.npy")(store.images([0]), 0.01)
+    np.savez(tmp_path / "maps.npz", maps=maps)
+    (tmp_path / "empty.npy").touch()
+    for name in ("maps.npz", "empty.npy"):
+        with pytest.raises(
+            ArgumentError, match=rf"{name} is no NumPy file of numbers|expected flo"
+        ):
+            PSPCFlex(store, 0.5, tmp_path / name)
     np.save(tmp_path / "maps.npy", np.ones((2, 6, 6, 6, 6)))
     with pytest.raises(ArgumentError, match="thresholds: got 3, expected one, or 2"):
         PSPCFlex(store, (0.5, 0.5, 0.5), tmp_path / "maps.npy")

@@ -35,6 +35,21 @@ def test_the_scores_compare_two_runs_from_the_same_noise(store, oracle):
     assert result.r2.low <= result.r2.mean <= result.r2.high
 
 
+def test_points_are_compared_as_they_are(make_store):
+    points = 4 + torch.randn(90, 2, generator=torch.Generator().manual_seed(0))
+    store = make_store(points)
+    pair = golddiff.Wiener(store), golddiff.Optimal(store)
+    result = evaluate(*pair, n=5, steps=3)
+    outputs = [golddiff.sample(d, 5, 3).images.double() for d in pair]
+    expected = (outputs[0] - outputs[1]).square().mean(dim=1)
+    np.testing.assert_allclose(result.mse_per_image, expected, rtol=1e-5)
+    assert result.mse.mean > 1e-4
+    assert result.single.mse.max() > 1e-4
+    about = "<Evaluation: 5 images, 3 steps of ddim, seed 0; r2 "
+    assert repr(result).startswith(about)
+    assert f"MSE {result.mse.mean:.3g} (" in repr(result)
+
+
 @pytest.mark.parametrize("sampler", ["ddim", "heun"])
 def test_a_denoiser_against_itself_has_no_error_at_any_step(store, sampler):
     wiener = golddiff.Wiener(store)

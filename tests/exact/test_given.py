@@ -221,6 +221,10 @@ def test_sums_over_a_weighted_sample_are_unbiased():
 def test_guidance_extrapolates_from_all_images_to_the_class(store, queries):
     d, x = golddiff.Optimal(store), queries(store, 2.0)
     assert torch.allclose(golddiff.guided(d, 1, 0)(x, 2.0), d(x, 2.0))
+    labels = torch.tensor([1])
+    guided = golddiff.guided(d, labels, 2)
+    before, labels[0] = guided(x, 2.0), 0  # the caller's tensor is the caller's
+    assert torch.equal(guided(x, 2.0), before)
     assert torch.allclose(golddiff.guided(d, 1, 1)(x, 2.0), d(x, 2.0, 1), atol=1e-6)
     extrapolated = golddiff.guided(d, [0, 1, 2, 0], 2.5)
     expected = d(x, 2.0) + 2.5 * (d(x, 2.0, [0, 1, 2, 0]) - d(x, 2.0))

@@ -18,6 +18,7 @@ class Network:
     """A denoiser as a loaded network, with the noise levels of DDPM."""
 
     sigma_min, sigma_max = 0.01, 157.4
+    conditional = False
 
     def __init__(self, denoiser):
         self.denoiser, self.store = denoiser, denoiser.store

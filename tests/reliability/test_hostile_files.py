@@ -80,7 +80,7 @@ class TestBombs:
         info = tarfile.TarInfo("x")
         info.size, info.type = 2 << 30, tarfile.XHDTYPE
         (tmp_path / "x.tar.gz").write_bytes(gzip.compress(info.tobuf() + bytes(80_000_000)))
-        with pytest.raises(SourceError, match=r"not a readable tar|unpacks"):
+        with pytest.raises(SourceError, match="unpacks to more than"):
             open_source(tmp_path / "x.tar.gz")
 
     def test_skipping_a_tar_member_stops_at_the_limit(self, tmp_path, monkeypatch):

@@ -148,6 +148,12 @@ def test_transparent_pixels_of_a_picture_are_its_hole(folder, monkeypatch, fails
         assert run(["restore", f"{name}.png", *options, *hole, "--out", f"{name}.npz"]) == 0
     results = [np.load(f"{name}.npz")["images"] for name in ("erased", "damaged")]
     assert (results[0] == results[1]).all()
+    alpha = np.asarray(erased.getchannel("A")).copy()
+    alpha[4, 4:10] = 250  # a soft eraser leaves a rim
+    erased.putalpha(Image.fromarray(alpha))
+    erased.save("soft.png")
+    assert run(["restore", "soft.png", *options, "--out", "soft.npz"]) == 0
+    assert (np.load("soft.npz")["images"] == results[0]).all()
     assert "--hole: got nothing to restore" in fails("restore", "whole.png", *options)
 
 

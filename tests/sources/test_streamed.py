@@ -154,6 +154,20 @@ def test_floats_that_are_not_around_0_require_value_range(most, tmp_path):
         assert np.array_equal(read(open_source(path, value_range=(0, most)))[0], mapped)
 
 
+def test_floats_of_any_number_of_channels_require_value_range():
+    patches = np.random.default_rng(0).uniform(0, 9000, (20, 6, 8, 8)).astype(np.float32)
+    with pytest.raises(ArgumentError, match=r"value_range=\(0, 65535\)"):
+        open_source(patches)
+    assert open_source(patches - 4500).total == 20
+
+
+def test_masked_values_are_refused():
+    patches = np.ma.masked_equal(np.array([[0.5, -9999.0], [0.1, 0.2]], np.float32), -9999)
+    with pytest.raises(SourceError, match="masked values; fill them"):
+        open_source(patches)
+    assert open_source(np.ma.masked_equal(patches.data, 7)).total == 2
+
+
 def test_one_bright_image_of_many_does_not_require_value_range():
     """Regression: each of the first images had to have a value below 0."""
     images = list(np.linspace(-1, 1, 48, dtype=np.float32).reshape(3, 1, 4, 4))

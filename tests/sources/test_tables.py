@@ -170,9 +170,30 @@ def test_categories_of_pandas_and_booleans_are_labels(tmp_path):
     assert read(source)[1].tolist() == [1, 0, 1]
 
 
-def test_labels_that_are_all_minus_one_are_ignored(tmp_path):
+def test_labels_that_are_all_minus_one_are_ignored(tmp_path, caplog):
     path = write_parquet(tmp_path / "a.parquet", PNGS[:3], [-1, -1, -1])
-    assert not open_source(path).info.labelled
+    for options in ({}, {"label_column": "label"}):
+        assert not open_source(path, **options).info.labelled
+    assert not caplog.text
+
+
+def test_rows_of_paths_are_not_followed(tmp_path):
+    (tmp_path / "0.png").write_bytes(PNGS[0])
+    path = write_parquet(tmp_path / "a.parquet", [None])
+    with pytest.raises(SourceError, match="no bytes but a path, which is not followed; give"):
+        read(open_source(path))
+
+
+def test_rows_without_names_are_named_by_number_if_some_are_left_out(tmp_path):
+    rows = [*PNGS[:2], b"damaged", PNGS[3]]
+    pq.write_table(pa.table({"image": rows}), tmp_path / "a.parquet")
+    source = open_source(tmp_path / "a.parquet", skip_bad=True)
+    read(source)
+    assert source.names == [f"row {i} of a.parquet" for i in (0, 1, 3)]
+    pq.write_table(pa.table({"image": PNGS[:3]}), tmp_path / "b.parquet")
+    source = open_source(tmp_path / "b.parquet", skip_bad=True)
+    read(source)
+    assert source.names == []
 
 
 @pytest.mark.parametrize("bad", [None, b"", b"nothing"])

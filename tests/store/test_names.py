@@ -63,7 +63,7 @@ def test_zips_path_lists_parts_and_copied_stores_have_names(folder, tmp_path):
     assert part.names == ["b.png", "naïve <b>.png"]
 
 
-def test_table_rows_have_names_if_all_paths_are_valid_and_some_differ(tmp_path):
+def test_table_rows_are_named_by_their_paths_if_some_differ(tmp_path):
     def names(*paths):
         rows = [{"image": {"bytes": picture(i), "path": path}} for i, path in enumerate(paths)]
         source = tmp_path / "a.parquet"
@@ -72,8 +72,10 @@ def test_table_rows_have_names_if_all_paths_are_valid_and_some_differ(tmp_path):
         return store.names
 
     assert names("b.png", "a.png", "a.png") == ["b.png", "a.png", "a.png"]
-    for useless in (["a.png", None], ["a.png", ""], ["x.png", "x.png"], ["a.png", 5000 * "x"]):
-        assert names(*useless) is None
+    for without in (None, "", 5000 * "x"):  # a path
+        assert names("a.png", without) == ["a.png", "row 1 of a.parquet"]
+        assert names(without, without) is None
+    assert names("x.png", "x.png") is None
 
 
 def test_the_same_pictures_under_other_names_are_another_store(folder, tmp_path, monkeypatch):

@@ -30,8 +30,12 @@ def small(monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda: 8 * GB)
 
 
-def test_free_memory_is_more_than_a_megabyte():
+def test_free_memory_is_what_the_system_reports(monkeypatch, tmp_path):
     assert free_memory() > 10**6
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:      12 kB\n")
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    assert free_memory() == 12 * 1024
 
 
 def test_the_limit_of_the_control_group_bounds_free_memory(monkeypatch, tmp_path):
