@@ -20,7 +20,8 @@ from golddiff.store.closed_form import (
     ONLY_FOR_GRADIENTS,
     Exact,
     ExactPosterior,
-    differentiable_log_density,
+    log_density,
+    needs_gradient,
     with_gradient,
 )
 from golddiff.store.device import Device, DeviceStore, Weigh, device_store
@@ -89,7 +90,7 @@ class Denoiser:
         """
         if torch.compiler.is_compiling():  # compiled loops cannot be traced
             return torch.compiler.disable(self.__call__)(x, sigma, labels)  # type: ignore[no-untyped-call]
-        if _needs_gradient(x, sigma):
+        if needs_gradient(x, sigma):
             return with_gradient(x, sigma, partial(self.posterior, labels=labels))
         queries, groups = self._groups(x, sigma, labels)
         denoiser = self if x.device.type == "cpu" else self.to(x.device)
@@ -149,11 +150,7 @@ class Denoiser:
         Raises:
             ArgumentError: as in :meth:`posterior`; no joint posterior exists (PCA, Kamb).
         """
-        posterior = partial(self.posterior, labels=labels)
-        if not _needs_gradient(x, sigma):
-            return posterior(x, sigma).log_density
-        self.checked(x, sigma, labels)  # torch.func's tensors would fail with torch's own error
-        return differentiable_log_density(x, sigma, posterior)
+        return log_density(x, sigma, partial(self.posterior, labels=labels))
 
     def score(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """(D(x) - x) / sigma^2, (B, *shape) float32: the gradient of :meth:`log_density`, if any.
@@ -242,10 +239,6 @@ class Denoiser:
         queries, sigmas = checked_queries(self.store, x, sigma)
         classes = [None] * len(x) if labels is None else classes_of(labels, len(x)).tolist()
         return queries, sigmas, priors_of(self.store, self.priors, classes)
-
-
-def _needs_gradient(*arguments: object) -> bool:
-    return torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in arguments)
 
 
 class Estimator(Denoiser, ABC):

@@ -214,7 +214,12 @@ class _Pull(torch.autograd.Function):
     jvp = backward
 
 
-def differentiable_log_density(
+def needs_gradient(x: object, sigma: object) -> bool:
+    """Whether autograd records what is computed from x or sigma."""
+    return torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in (x, sigma))
+
+
+def log_density(
     x: torch.Tensor, sigma: Any, posterior: Callable[[torch.Tensor, Any], ExactPosterior]
 ) -> torch.Tensor:
     """The log density of posterior(x, sigma), (B,), differentiable in both; in x alone, twice.
@@ -222,11 +227,14 @@ def differentiable_log_density(
     With m the posterior mean and v the sum of the variances, the gradient in x is the score
     (m - x) / sigma^2, and that in sigma is (||x - m||^2 + v) / sigma^3 - D / sigma.
     """
+    # Under torch.func, posterior(x, sigma) says what is not supported.
+    if torch._C._are_functorch_transforms_active() or not needs_gradient(x, sigma):
+        return posterior(x, sigma).log_density
     return _LogDensity.apply(x, sigma, posterior)  # type: ignore[no-untyped-call]
 
 
 class _LogDensity(torch.autograd.Function):
-    """:func:`differentiable_log_density` as an autograd function."""
+    """:func:`log_density` as an autograd function."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, sigma: Any, posterior: Any) -> torch.Tensor:
