@@ -58,9 +58,12 @@ def test_zips_path_lists_parts_and_copied_stores_have_names(folder, tmp_path):
     assert golddiff.ImageStore.build(first.path, tmp_path / "t", limit=1).names == ["x/1.png"]
     paths = sorted(folder.iterdir())
     assert golddiff.ImageStore.build(paths, tmp_path / "u").names == [str(p) for p in paths]
-    part = open_source(folder).part(1, 3)
+    whole = open_source(folder)
+    assert [len(batch.pixels) for batch in whole.batches(9)] == [len(paths)]
+    part = whole.part(1, 3)
     list(part.batches(2))
     assert part.names == ["b.png", "naïve <b>.png"]
+    assert len(whole.names) == len(paths)  # those of a part are its own
 
 
 def test_table_rows_are_named_by_their_paths_if_some_differ(tmp_path):
