@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.sources.source_options import DEFAULT_SPLIT, SourceOptions
+from golddiff.sources.source_options import DEFAULT_SPLIT, SPLIT, SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.files import readable
 
@@ -63,13 +63,12 @@ def _open_object(source: Any, options: SourceOptions) -> Source:
     from golddiff.sources.tables import open_dataset
 
     if is_array(source):
-        options.refuse_columns("arrays")
-        options.refuse_split("an array")
+        options.refuse("arrays")
         return open_array(source, options)
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(source, (datasets.Dataset, datasets.DatasetDict)):
         if not isinstance(source, dict):
-            options.refuse_split("a Dataset, one part of a DatasetDict,")
+            options.refuse("a Dataset, which is one split of a DatasetDict", [SPLIT])
         return open_dataset(source, options)
     if is_example_list(source):
         return open_examples(source, options)
@@ -144,7 +143,7 @@ def _open_path(path: Path, options: SourceOptions) -> Source:
         if name.endswith(ending):
             return read(path, options)
     if idx.is_idx(path) or "idx3-ubyte" in name:
-        options.refuse_split(f"the single file {path.name}")
+        options.refuse("a single file of idx", [SPLIT])
         return idx.open_idx(path, options)
     if path.suffix.lower() in EXTENSIONS:
         raise SourceError(f"{path} is a single image; give the folder it is in")

@@ -30,8 +30,7 @@ _SCALE_FACTOR = 2**-0.25
 
 def open_builtin(name: str, options: SourceOptions) -> Rows:
     """Open the built-in set ``digits``, ``moons`` or ``patches``."""
-    options.refuse_columns(f"the built-in {name}")
-    options.refuse_split(f"the built-in {name}")
+    options.refuse(f"the built-in {name}")
     return {"digits": _digits, "moons": _moons, "patches": _patches}[name](options)
 
 

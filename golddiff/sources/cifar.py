@@ -87,8 +87,7 @@ def _open(
             f"{name} holds none of CIFAR's files (data_batch_1..5, or train and meta); give "
             "pictures as a folder or a .zip"
         )
-    if options.column is not None:
-        options.refuse_columns("CIFAR's pickles, which hold one set of images")
+    options.refuse("CIFAR's pickles, which hold one set of images", ["column"])
     columns = {short: key for key in _LABELS[variant] for short in (key, key.removesuffix("s"))}
     column = options.label_column or next(iter(columns))
     if column not in columns:

@@ -269,8 +269,7 @@ def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
     ``examples`` is a sequence, a Dataset with a length, or a DataLoader of one, in batches of
     arrays. An image is a Pillow image, a path, an array or a tensor.
     """
-    options.refuse_columns("images handed over by Python")
-    options.refuse_split("a list or data set of Python")
+    options.refuse("images handed over by Python")
     kind, in_batches = type(examples).__name__, not hasattr(examples, "__getitem__")
     if in_batches and examples.batch_sampler is None:
         raise ArgumentError(f"source is a {kind} with batch_size=None; give its dataset instead")

@@ -18,7 +18,7 @@ from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES, read_file
 from golddiff.sources.examples import ExampleSource, Item
 from golddiff.sources.idx import idx_files, open_idx_folder
 from golddiff.sources.source import Source
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import COLUMNS, SPLIT, SourceOptions
 from golddiff.sources.tables import SPLIT_NAMES, open_parquet, shards_of_split
 from golddiff.system.errors import SourceError, printable
 from golddiff.system.files import check_unpacked, readable
@@ -68,7 +68,7 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
             "%s: %s symbolic links that lead out of it are left out; copy the files, or give the "
             "folder they lead to", description, f"{links_outside:,}",
         )  # fmt: skip
-    options.refuse_columns("folders of images")
+    options.refuse("folders of images", COLUMNS)
     names, labels, class_names = _names_and_labels(images, table, options, description)
     items = partial(_file_items, folder, names)
     return ExampleSource(items, len(names), options, description, labels, class_names)
@@ -77,7 +77,7 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
 def open_zip(path: Path, options: SourceOptions) -> ExampleSource:
     """Read the images of a zip archive, sorted by name; nothing is extracted to disk."""
     description = f"zip {path.name}"
-    options.refuse_columns("zip archives of images")
+    options.refuse("zip archives of images", COLUMNS)
     with readable(f"{path.name} is not a readable zip archive"), zipfile.ZipFile(path) as archive:
         members = {info.filename for info in archive.infolist() if not info.is_dir()}
         images = _images_among(sorted(members), description)
@@ -168,7 +168,7 @@ def _names_and_labels(
     ``names`` are sorted paths with ``/`` between folders.
     """
     if table is not None:
-        options.refuse_split(description)
+        options.refuse(f"{description}, which has no splits", [SPLIT])
         return names, _labels_of_table(table, names, description), None
     names, folders = _in_split(names, options, description)
     tops = [folder[0] if folder else None for folder in folders]
@@ -207,7 +207,7 @@ def _in_split(
             break
         folders = [folder[1:] for folder in folders]
     if not has_splits:
-        options.refuse_split(description)
+        options.refuse(f"{description}, which has no splits", [SPLIT])
     return names, folders
 
 

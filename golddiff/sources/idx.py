@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.sources.arrays import open_array
 from golddiff.sources.source import Rows
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import COLUMNS, SourceOptions
 from golddiff.system.errors import SourceError
 from golddiff.system.files import DecompressedFile, check_inside, readable
 
@@ -51,7 +51,7 @@ def open_idx_folder(folder: Path, options: SourceOptions) -> Rows:
 
 def open_idx(path: Path, options: SourceOptions) -> Rows:
     """Read one idx file of images, and the labels from the matching file in the same folder."""
-    options.refuse_columns("idx files")
+    options.refuse("idx files", COLUMNS)
     images = _read_bytes(path)
     if images.ndim != 3:
         raise SourceError(

@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from golddiff.sources.arrays import as_array, is_array, open_array
 from golddiff.sources.source import Rows, class_indices
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import SPLIT, SourceOptions
 from golddiff.system.errors import CheckpointError, SourceError
 from golddiff.system.files import check_unpacked, readable
 
 
 def open_npy(path: Path, options: SourceOptions) -> Rows:
     """Map an array file; :func:`open_array` lists the shapes and types it may have."""
-    options.refuse_columns(".npy files")
-    options.refuse_split(path.name)
+    options.refuse(".npy files")
     with _loading(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     return open_array(array, options, f"array file {path.name}")
@@ -54,8 +53,7 @@ def open_pt(path: Path, options: SourceOptions) -> Rows:
     except CheckpointError as error:
         raise SourceError(str(error)) from error
     if is_array(value):
-        options.refuse_columns("a single tensor")
-        options.refuse_split(path.name)
+        options.refuse("a single tensor")
         return open_array(value, options, f"tensor file {path.name}")
     if isinstance(value, tuple | list) and len(value) == 2:
         value = dict(zip(("images", "labels"), value, strict=True))
@@ -88,7 +86,7 @@ def _open_arrays(
             + ", ".join(names)
         )
     if key not in images[:2]:
-        options.refuse_split(path.name)
+        options.refuse(f"{path.name}, whose images have no splits", [SPLIT])
     label_key = _find_key(path, names, options.label_column, [*labels, "arr_1"])
     pixels = read(key)
     own_labels = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.numbers import check_count, check_seed
 
 DEFAULT_SPLIT = "train"
+COLUMNS, SPLIT = ("column", "label_column"), "split"
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,10 @@ class SourceOptions:
             names = ", ".join(map(str, splits))
             raise SourceError(f"{where} has no split {self.split!r}; it has: {names}")
 
-    def refuse_split(self, where: str) -> None:
-        """Raise ArgumentError if a split is named; the source has none."""
-        if self.split != DEFAULT_SPLIT:
-            raise ArgumentError(f"split: got {self.split!r}, but {where} has no splits")
-
-    def refuse_columns(self, kind: str) -> None:
-        """Raise ArgumentError if a column is named; the source has none."""
-        for name, value in (("column", self.column), ("label_column", self.label_column)):
-            if value is not None:
+    def refuse(self, kind: str, names: Sequence[str] = (*COLUMNS, SPLIT)) -> None:
+        """Raise ArgumentError if one of these options is given, as this kind of source has none."""
+        for name in names:
+            if (value := getattr(self, name)) not in (None, DEFAULT_SPLIT):
                 raise ArgumentError(f"{name}={value!r} does not apply to {kind}")
 
 

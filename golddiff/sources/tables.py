@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from golddiff.sources.decode import read_file
 from golddiff.sources.examples import ExampleSource, Item
 from golddiff.sources.source import class_indices
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import SPLIT, SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.files import check_unpacked, readable
 from golddiff.system.numbers import I64
@@ -48,7 +48,7 @@ def shards_of_split(names: Sequence[str], options: SourceOptions, description: s
     named = sorted({split for split in splits.values() if split is not None})
     # A single prefix that is not a split's name, as in photos-00000-of-00004, is not a split.
     if not named or (len(named) == 1 and named[0] not in SPLIT_NAMES and named[0] != options.split):
-        options.refuse_split(description)
+        options.refuse(f"{description}, which has no splits", [SPLIT])
         return list(splits)
     options.require_split(named, description)
     return [name for name, split in splits.items() if split == options.split]

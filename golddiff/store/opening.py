@@ -42,8 +42,7 @@ def is_store(path: Path) -> bool:
 
 def open_store(path: Path, options: SourceOptions) -> Rows:
     """The images of a store in row order; of the options, ``limit`` and ``labels`` apply."""
-    options.refuse_columns("a store")
-    options.refuse_split("a store")
+    options.refuse("a store")
     try:
         manifest = Manifest.read(path)
         manifest.check_sizes(path)

@@ -125,7 +125,7 @@ def test_a_split_is_refused_by_sources_without_splits(tmp_path):
     folders = [tmp_path / name for name in ("flat", "classes", "table", "a.npy", "a.npz")]
     for source in (*folders, folders[2] / "photos.parquet", IMAGES, list(IMAGES), table, "digits"):
         open_source(source)
-        with pytest.raises(ArgumentError, match=r"split: got .test., but .* no splits"):
+        with pytest.raises(ArgumentError, match="split='test' does not apply to"):
             open_source(source, split="test")
     with pytest.raises(SourceError, match="no split 'test'; it has: train"):
         open_source(train, split="test")
