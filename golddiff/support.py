@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 HEAVIEST = 64  # images of a prior that bound the weights of the others
-ABSENT = -1e300  # log weight of an excluded image; finite, so that differences are not NaN
+# Log weight of an excluded image; finite, so that differences and quotients by a gain are not NaN
+ABSENT = -1e200
 
 
 @dataclass(frozen=True)

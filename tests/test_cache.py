@@ -10,6 +10,7 @@ import golddiff
 from golddiff.cli import run
 from golddiff.cli.studio import _openers, _StudioOptions
 from golddiff.store.cache import entries
+from golddiff.system.errors import StoreError
 from golddiff.system.files import locked
 
 
@@ -117,6 +118,27 @@ def test_what_a_killed_build_left_is_listed_and_deleted_but_not_a_build_that_run
         assert (entry.path.name, entry.bytes) == (".killed.building-x_1", 7)
         assert run(["cache", "--clear"]) == 0
     assert [path.name for path in folder.iterdir()] == [".running.building-x_1"]
+
+
+def test_a_store_that_is_half_deleted_is_built_again(folder, monkeypatch):
+    def interrupted(path):
+        raise KeyboardInterrupt
+
+    images = torch.zeros(5, 1, 8, 8)
+    golddiff.load(images)
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", interrupted)
+        assert run(["cache", "--clear"]) == 130
+    assert [entry.what for entry in entries()] == ["unfinished store of a run that was killed"]
+    assert golddiff.load(images).n == 5
+    assert run(["cache", "--clear"]) == 0
+    assert entries() == []
+
+
+def test_a_cache_without_a_home_is_refused(monkeypatch):
+    monkeypatch.setenv("GOLDDIFF_CACHE", "~no-such-user/cache")
+    with pytest.raises(StoreError, match="is in no known home; set GOLDDIFF_CACHE"):
+        golddiff.load(torch.zeros(5, 1, 8, 8))
 
 
 def test_clear_leaves_files_that_golddiff_did_not_make(folder, tmp_path):

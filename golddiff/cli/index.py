@@ -94,13 +94,14 @@ def _build_on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, A
         )  # fmt: skip
     before = f", {built.found:,} of them already built" if built.found else ""
     manifests = [Manifest.read(Path(path)) for path in Listing.of(options.out).paths]
-    size = sum(manifest.bytes for manifest in manifests)
+    size, left_out = sum(m.bytes for m in manifests), sum(m.skipped for m in manifests)
     line = (
         f"{options.out}: {built.n:,} images, {shape_text(manifests[0].shape)}, in "
         f"{built.shards:,} shards{before}, {byte_size(size)}"
+        f"{f', {left_out:,} unreadable images left out' if left_out else ''}"
     )
     figures = {
         "path": str(built.path), "n": built.n, "shards": built.shards, "found": built.found,
-        "shape": list(manifests[0].shape), "bytes": size,
+        "shape": list(manifests[0].shape), "bytes": size, "skipped": left_out,
     }  # fmt: skip
     return line, built.skipped, figures

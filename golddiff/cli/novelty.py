@@ -18,7 +18,7 @@ from golddiff.cli.options import (
     check_apart,
 )
 from golddiff.cli.terminal import say, starting, waiting, write_json
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, printable
 from golddiff.system.files import PICTURES, check_writable
 from golddiff.system.units import shape_text
 
@@ -140,7 +140,7 @@ def _read(
             f"pictures: are {shape_text(tuple(images.shape[1:]))}, expected the training images' "
             f"{shape_text(store.shape)}"
         )
-    names = source.names
+    names = [printable(name) for name in source.names]
     if isinstance(pictures, list):  # of one folder
         names = [os.path.basename(name) for name in names]
     return images, names if len(names) == len(images) else []

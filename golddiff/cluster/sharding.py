@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from golddiff import __version__
@@ -23,14 +23,16 @@ from golddiff.estimators.masks import FOLDER as MASKS
 from golddiff.sources.examples import ExampleSource
 from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import recorded
+from golddiff.store.build import check_free
+from golddiff.store.cache import fingerprint, recorded
 from golddiff.store.manifest import VERSION, Manifest
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, one_line
-from golddiff.system.files import atomic_write
+from golddiff.system.files import atomic_write, locked
+from golddiff.system.folders import lock_of
 from golddiff.system.numbers import is_whole
 
-PLAN = "build.json"
+PLAN, SHARD = "build.json", r"shard-\d{5}"
 # pathlib reduces "//" to "/"; a scheme has at least two letters, a Windows drive has one.
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 IMAGES_A_SHARD = 1_000_000
@@ -65,7 +67,7 @@ def build_shards(
             the source and its options are the same.
         shards: number of shards, at most one per image; default one per million images.
         options: how to read the source.
-        overwrite: build all shards again.
+        overwrite: delete existing shards, then build all again.
         progress: called with the number of finished shards and the number of all shards.
 
     Raises:
@@ -96,7 +98,16 @@ def build_shards(
             "there are"
         )
     count, folder = int(count), path_of("path", path)
-    _prepare_folder(folder, _plan(source, options, opened, count), overwrite)
+    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with locked(lock_of(folder), f"path: another process is building {folder}"):
+        _prepare_folder(folder, _plan(source, options, opened, count), overwrite)
+        return _build(folder, count, opened, progress)
+
+
+def _build(
+    folder: Path, count: int, opened: ExampleSource, progress: Callable[[int, int], None]
+) -> Built:
+    """Build the shards that ``folder`` lacks, and write the list of all."""
     borders = [opened.total * i // count for i in range(count + 1)]
     sources = {
         folder / f"shard-{i:05d}": opened.part(borders[i], borders[i + 1]) for i in range(count)
@@ -167,30 +178,43 @@ def _plan(source: str, options: SourceOptions, opened: ExampleSource, shards: in
     body = {
         "version": VERSION, "source": os.path.abspath(source), "images": opened.total,
         "shape": list(info.shape), "class_names": info.class_names, "shards": shards,
-        **recorded(options),
+        "files": fingerprint(Path(source)),
+        # A complete shard is the same with and without skip_bad.
+        **recorded(replace(options, skip_bad=True)),
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return json.dumps({"plan": body, "digest": digest}, indent=1) + "\n"
+
+
+def _is_plan(file: Path) -> bool:
+    try:
+        body = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(body, dict) and {*body} == {"plan", "digest"}
 
 
 def _prepare_folder(folder: Path, plan: str, overwrite: bool) -> None:
     """Create the folder; existing shards must have the same plan, unless overwritten."""
     file = folder / PLAN
     if folder.exists() and any(folder.iterdir()):
-        if not file.is_file():
+        if not _is_plan(file):
             raise ArgumentError(
                 f"path: {folder} exists already and holds no shards; give another path"
             )
         if overwrite:
-            for part in (*folder.glob("shard-*"), *folder.glob(".shard-*.building-*")):
+            parts = [p for p in folder.iterdir() if re.fullmatch(SHARD, p.name)]
+            for part in parts:
+                check_free(part, overwrite)
+            for part in (*parts, *folder.glob(".shard-*.building-*")):
                 shutil.rmtree(part)
             for derived in (folder / NAME, *folder.glob("*.safetensors")):
                 derived.unlink(missing_ok=True)
             shutil.rmtree(folder / MASKS, ignore_errors=True)
         elif file.read_text(encoding="utf-8") != plan:
             raise ArgumentError(
-                f"path: {folder} holds shards of another source or of other options; give another "
-                "path, or overwrite=True"
+                f"path: {folder} holds shards of another source, of one that has changed, or of "
+                "other options; give another path, or overwrite=True"
             )
     with atomic_write("path", file) as temporary:
         temporary.write_text(plan, encoding="utf-8")

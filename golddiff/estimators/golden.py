@@ -108,7 +108,8 @@ class GoldDiff(Denoiser):
         Returns:
             (x0, bound): the output of a call, and on the CPU (B,) float64 upper bounds on its
             Euclidean distance to the full scan's posterior mean, for any data (paper, Theorem 1;
-            :mod:`golddiff.supports.certificate`). Divide by sqrt(D) for an RMSE.
+            :mod:`golddiff.supports.certificate`); 0 where a guaranteed schedule weighed all images,
+            which is the full scan. Divide by sqrt(D) for an RMSE.
 
         Raises:
             ArgumentError: as a call; the estimator is not ``Optimal`` or has log weights, or its

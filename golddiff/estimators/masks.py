@@ -40,7 +40,7 @@ VERSION = 2
 TIE = 1e-7
 
 FOLDER = "masks"
-FORMAT, UNITS_FORMAT = "golddiff-masks-3", "golddiff-units-4"
+FORMAT, UNITS_FORMAT = "golddiff-masks-4", "golddiff-units-5"
 
 # Limit in bytes of one store's masks; beyond it the least recently used are deleted. A noise level
 # takes 0.1 to 2 MB on CIFAR-10, so this matters only for images of 64 x 64 and more.
@@ -63,15 +63,19 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
     W = U diag(L / (L + sigma^2)) U^T; M_nq = W_nq / W_nn (if |W_nn| < 1e-6, divide by 1); the mask
     is |M_nq| >= threshold * max|M|, with the maximum over the whole matrix and with ties up to
     rounding included. M is normalised by the *input* value n, which matters for images whose
-    border hardly varies. Threshold 0 keeps every value.
+    border hardly varies: over a few hundred of them max|M| is above 1 / threshold. A value with
+    M_nn = 1 is in its own mask all the same. Threshold 0 keeps every value.
     """
     m = factor.wiener_matrix(sigma, precision_of(len(factor.mean)))
     diagonal = np.abs(m.diagonal())
+    varying = np.flatnonzero(diagonal >= 1e-6)
     diagonal[diagonal < 1e-6] = 1.0
     # In place, because at 64 x 64 RGB the matrix has 151 million entries.
     np.abs(m, out=m)
     m /= diagonal[:, None]
-    return m >= least(threshold) * m.max(initial=0.0)
+    mask: NDArray[np.bool_] = m >= least(threshold) * m.max(initial=0.0)
+    mask[varying, varying] = True
+    return mask
 
 
 def outputs_of(unit: I64) -> I64:
@@ -114,7 +118,8 @@ def unit_counts(
     halves = factor.halves(sigma, dtype, entries if is_held else 0)
     held: NDArray[Any] | None = np.empty((d, m, units), dtype) if is_held else None
     diagonal = np.einsum("nr,nr->n", halves, halves)
-    diagonal[diagonal < 1e-6] = 1.0
+    own, varying = outputs >= 0, diagonal >= 1e-6
+    diagonal[~varying] = 1.0
     right, absent = halves[outputs.ravel()].T, outputs.ravel() < 0
     row_max = np.zeros(d, dtype)
     counts = np.zeros((len(thresholds), d, units), np.min_scalar_type(m))
@@ -144,6 +149,10 @@ def unit_counts(
             np.sum((entries >= bound).view(np.uint8), axis=1, dtype=counts.dtype, out=page[rows])
 
     for_each(count, range(0, d, ROWS))
+    own[own] = varying[outputs[own]]
+    for page, bound in zip(counts, bounds, strict=True):
+        if bound > 1:  # M_nn = 1 was not counted
+            page[outputs[own], np.nonzero(own)[1]] += 1
     return counts
 
 

@@ -250,7 +250,8 @@ def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], f
     from golddiff.store.needs import covariance_bytes, mask_bytes
     from golddiff.store.statistics import LARGE
 
-    if any(base in name for base in NO_COVARIANCE) or settings.patch_size is not None:
+    is_own = str(METHODS[name].maker).startswith(".")  # a registered method may need anything
+    if not is_own or any(base in name for base in NO_COVARIANCE) or settings.patch_size is not None:
         return lambda n, d: 0.0
     if name == "recommended":
         return lambda n, d: mask_bytes(min(n, SAMPLE_SIZE) if d > LARGE else n, d)

@@ -28,6 +28,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import atomic_write, check_writable
 from golddiff.system.numbers import F64, I64
 from golddiff.system.pictures import Pixels, data_uri, rendered, to_pixels
+from golddiff.system.units import counted
 
 if TYPE_CHECKING:
     from golddiff.sampling import Samples
@@ -94,18 +95,18 @@ def write_report(
         float((_in_range(attribution) - image).abs().max())
         for attribution, image in zip(attributions, samples.images, strict=True)
     ]
+    restored = samples.about["method"].startswith("Restoring(")
     shown = samples.images[:MAX_CARDS]
     novelty = samples.novelty if store.n > 1 else None
     cards = "\n".join(
-        _card(i, shown[i], attributions[i], novelty, to_images) for i in range(len(shown))
+        _card(i, shown[i], attributions[i], novelty, to_images, restored) for i in range(len(shown))
     )
     passed = all(
         error <= max(TOLERANCE, attribution.rounding)
         for error, attribution in zip(errors, attributions, strict=True)
     )
-    known = KNOWN if hasattr(denoiser, "measured") else ""
     body = f"""<h2>Outputs</h2>
-<p class="soft">{_note(len(attributions), novelty)}{known}</p>
+<p class="soft">{_note(len(attributions), novelty)}{KNOWN if restored else ""}</p>
 {cards}
 <h2>Images weighed at each step</h2>
 <p class="soft">{PLOT_NOTE}</p>
@@ -119,7 +120,8 @@ def write_report(
         "Where these images come from",
         f"{len(attributions)} outputs of {samples.about['method']}, golddiff {__version__}",
         passed,
-        f"Check: each output is recomputed from its training images and their weights. The largest "
+        f"Check: each output is recomputed from its training images and their weights"
+        f"{', and what is known of the picture' if restored else ''}. The largest "
         f"difference in this run is {max(errors):.2g}: <b>{'pass' if passed else 'FAIL'}</b> "
         f"(tolerance {TOLERANCE:g}, or more where an output's weights are uncertain in float32).",
         body,
@@ -129,7 +131,7 @@ def write_report(
 
 def _card(
     number: int, image: torch.Tensor, attribution: Attribution, novelty: Novelty | None,
-    to_images: ToImages,
+    to_images: ToImages, restored: bool,
 ) -> str:  # fmt: skip
     """HTML of output ``number`` (C, H, W); no novelty if there is one training image."""
     store = attribution.store
@@ -159,7 +161,7 @@ def _card(
     return f"""<article>
 <h3>Output {number}</h3>
 <div class="main">{"".join(figures)}</div>
-<p><small>{_facts(attribution, weights)}</small></p>
+<p><small>{_facts(attribution, weights, restored)}</small></p>
 <div class="sources">
 {sources}</div>
 </article>"""
@@ -173,18 +175,20 @@ def _nearness(number: int, novelty: Novelty | None) -> str:
     return f": distance {distance:.4f}, novelty {value:.2f}{copied}"
 
 
-def _facts(attribution: Attribution, weights: F64) -> str:
+def _facts(attribution: Attribution, weights: F64, restored: bool) -> str:
     location, median = LOCATION[attribution.locations], float(np.median(attribution.effective))
     least, most = float(attribution.effective.min()), float(attribution.effective.max())
     spread = "" if attribution.locations == "image" else f" (median; {least:.3g} to {most:.3g})"
-    others = len(attribution.images) - len(weights)
+    left = len(attribution.images) - len(weights)
+    others = f", and {counted(left, 'other')} the rest" if left else ""
+    # A restoration is the weighed images with what is known put back.
+    error = "" if restored else f", and give the output within {attribution.top_error():.2g} (RMSE)"
     return (
         f"Effective number of images of one {location}: {median:.3g}{spread}. "
         f"The {len(weights)} images below hold {percent(float(weights.sum()))} of the weight"
-        f"{f', and {others:,} others the rest' if others else ''}. "
+        f"{others}. "
         f"The {attribution.sources.shape[1]} main training images of each {location} alone hold "
-        f"{percent(float(attribution.mass.mean()))} of its weight on average, and give the output "
-        f"within {attribution.top_error():.2g} (RMSE)."
+        f"{percent(float(attribution.mass.mean()))} of its weight on average{error}."
     )
 
 

@@ -19,9 +19,10 @@ PANEL = (4.1, 3.2)  # inches
 ALONE = 5.6  # width of a single panel, inches
 LEGEND, TITLE = 0.22, 0.35  # height per legend line and of the title, inches
 LETTERS = 44  # characters per line of a panel's title
+TITLE_LETTERS = 10  # of the figure's title in an inch
 # The palette of Okabe and Ito, distinguishable with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D3B")
-MARKERS = "osD^vPX*"
+MARKERS = "osD^vPX"  # one fewer than colours, so that 56 lines differ
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
     width = PANEL[0] * columns if columns > 1 else ALONE
     per_row = max(1, int(width / (0.7 + 0.075 * max(map(len, names), default=0))))
     legend = 0.1 + LEGEND * math.ceil(len(names) / per_row) if len(names) > 1 else 0.05
-    height = PANEL[1] * rows + legend + (TITLE if title else 0)
+    title = textwrap.fill(title, int(TITLE_LETTERS * width))
+    height = PANEL[1] * rows + legend + TITLE * len(title.splitlines())
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     entries: dict[str, Any] = {}
@@ -85,7 +87,7 @@ def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
             ncols=min(per_row, len(names)), frameon=False, fontsize=9,
         )  # fmt: skip
     if title:
-        figure.suptitle(title, fontsize=12)
+        figure.suptitle(title, fontsize=12, parse_math=False)
     return figure
 
 
@@ -107,8 +109,8 @@ def _draw(axes: Axes, panel: Panel, colours: dict[str, int]) -> None:
         axes.invert_xaxis()
     if panel.floor is not None:
         values = [v for line in panel.series for v in line.y if v is not None]
-        if values and min(values) < panel.floor:  # a margin of what is shown alone
-            height = max(max(values) - panel.floor, 1.0)
+        if values and min(values) < panel.floor < max(values):
+            height = max(max(values) - panel.floor, 1.0)  # a margin of what is shown alone
             axes.set_ylim(panel.floor, panel.floor + 1.05 * height)
     if panel.mark is not None:
         axes.axvline(panel.mark, color="0.4", linestyle=":", linewidth=1.2)

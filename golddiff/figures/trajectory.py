@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from golddiff.system.pictures import draw_rows
 ROWS = 8
 COLUMNS = 12
 CELL = 0.95  # inches
+LETTERS = 11  # of a title in an inch
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,10 @@ def draw_trajectory(
         heads = [f"{head}\n{subset_sizes[i]}" for head, i in zip(heads, shown, strict=True)]
         xlabel = "noise σ, and below it the size k of the golden subset"
     left = 0.25 + 0.075 * max(len(row.label) for row in rows)
-    # At least as wide as a title.
-    size = (max(5.0, left + CELL * len(shown)), 0.7 + (0.35 if title else 0) + CELL * len(rows))
+    width = max(5.0, left + CELL * len(shown))
+    title = textwrap.fill(title, int(LETTERS * width))
+    lines = len(title.splitlines())
+    size = width, 0.7 + (0.17 + 0.18 * lines if lines else 0) + CELL * len(rows)
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     images = torch.cat([row.images[shown] for row in rows])

@@ -213,7 +213,7 @@ class Oracle:
                 )
             return torch.full((b,), self.no_class, device=self.device)
         if not self.conditional:
-            raise ArgumentError("labels: this network was trained without classes, expected None")
+            raise ArgumentError("labels: this network was trained without classes; leave them out")
         values = classes_of(labels, b)
         outside = values[(values < 0) | (values >= self.num_classes)]
         if outside.numel():

@@ -80,7 +80,9 @@ def cached_store(
     from golddiff.store.needs import check_images
     from golddiff.store.opening import is_store, open_source
 
-    folder = Path(source).expanduser() if isinstance(source, str) and is_path(source) else None
+    folder = (
+        Path(os.path.expanduser(source)) if isinstance(source, str) and is_path(source) else None
+    )
     if folder is not None and is_store(folder):
         store = ImageStore.open(folder)
         if _change_nothing(options, store.shape):
@@ -126,8 +128,10 @@ def _change_nothing(options: SourceOptions, shape: tuple[int, ...]) -> bool:
 
 def cache_folder() -> Path:
     """$GOLDDIFF_CACHE, or ~/.cache/golddiff."""
-    chosen = os.environ.get("GOLDDIFF_CACHE")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "golddiff"
+    chosen = os.path.expanduser(os.environ.get("GOLDDIFF_CACHE") or "~/.cache/golddiff")
+    if chosen.startswith("~"):
+        raise StoreError(f"cache: {chosen} is in no known home; set GOLDDIFF_CACHE to a folder")
+    return Path(chosen)
 
 
 @dataclass(frozen=True)
@@ -179,12 +183,12 @@ def cache_name(source: Any, options: SourceOptions, progress: bool = False) -> s
         contents = _contents(source, options, progress)
         identity = {"version": VERSION, "contents": contents, **options.saved()}
         return _folder_name(type(source).__name__, identity)
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     identity = {
         "version": VERSION,
         # A name that is not a local path is a built-in or a hub dataset, with no files to check.
         "source": str(path.resolve()) if is_path(source) else source,
-        "files": _fingerprint(path) if is_path(source) else None,
+        "files": fingerprint(path) if is_path(source) else None,
         # The images are the same with and without skip_bad, unless some cannot be read.
         **recorded(replace(options, skip_bad=True)),
     }
@@ -238,10 +242,10 @@ def is_path(source: str) -> bool:
     """Whether a source is an existing file or folder; the names of built-ins take precedence."""
     from golddiff.sources import BUILTINS
 
-    return bool(source) and source not in BUILTINS and Path(source).expanduser().exists()
+    return bool(source) and source not in BUILTINS and Path(os.path.expanduser(source)).exists()
 
 
-def _fingerprint(path: Path) -> str:
+def fingerprint(path: Path) -> str:
     """A digest of the name, size and modification time of every non-hidden file of a source."""
     from golddiff.sources.folders import files_below
     from golddiff.store.opening import is_store

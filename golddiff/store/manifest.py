@@ -109,8 +109,8 @@ class Manifest:
 
     def names(self, folder: Path) -> list[str] | None:
         """The file name of each image of the store in ``folder``; None if it has none."""
-        if FILE_NAMES not in self.files:
-            return None
+        if FILE_NAMES not in self.files or not (folder / FILE_NAMES).exists():
+            return None  # a store that was deleted while in use still serves its mapped images
         text = (folder / FILE_NAMES).read_text(encoding="utf-8", errors="replace")
         names = [printable(name) for name in text.split("\n")[:-1]]
         if len(names) != self.n:

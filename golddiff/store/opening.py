@@ -26,6 +26,8 @@ def open_source(source: Any, **options: Any) -> Source:
     """Like :func:`golddiff.sources.open_source`, but ``source`` may also be a store's folder."""
     if isinstance(source, str | os.PathLike) and source and source not in BUILTINS:
         path = Path(os.path.expanduser(os.fsdecode(source)))
+        if (path / "shards.json").is_file():
+            Manifest.read(path)  # raises an error that says what opens shards
         if is_store(path):
             return open_store(path, SourceOptions(**options))
     return open_other(source, **options)

@@ -17,7 +17,9 @@ from golddiff.system.numbers import F32
 
 # Beyond these noise levels float32 results no longer change, and squares overflow.
 MIN_SIGMA, MAX_SIGMA = LEAST_SIGMA, 1e16
-MAX_NORM_RATIO = 1e7  # of a query's norm to its usual norm; beyond it, squares would overflow
+# Largest norm of a query, its ratio to the usual norm and to sigma; beyond it, squares and logits
+# would overflow in float32.
+MAX_NORM, MAX_NORM_RATIO, MAX_SIGMA_RATIO = 1e18, 1e7, 1e17
 
 
 def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, list[float]]:
@@ -33,7 +35,9 @@ def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, lis
     lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
     usual = sigmas.numpy() * store.d**0.5 + store.radius
     bad = int(np.argmax(lengths / usual)) if len(x) else 0
-    if len(x) and lengths[bad] > (most := min(MAX_NORM_RATIO * usual[bad], MAX_SIGMA)):
+    level, normal = float(sigmas[bad]) if len(x) else 1.0, usual[bad] if len(x) else 1.0
+    most = min(MAX_NORM, MAX_NORM_RATIO * normal, max(MAX_SIGMA_RATIO * level, 2 * normal))
+    if len(x) and lengths[bad] > most:
         raise ArgumentError(
             f"x: image {bad} of the batch has norm {lengths[bad]:.3g}, expected at most {most:.3g} "
             f"at sigma {sigmas[bad]:g}, where {usual[bad]:.3g} is usual"

@@ -56,7 +56,7 @@ def draw_run(run: Run, selected: Selection) -> Image.Image:
 def describe_run(
     run: Run, step: int, selected: Selection, sources: PixelSources | None, curves: Curves
 ) -> dict[str, Any]:
-    """The settings and results of a run for JSON, enough to reproduce it."""
+    """The settings and results of a run for JSON; of a start image only the noise."""
     s, store = run.settings, run.opened.store
     return {
         "golddiff": __version__,

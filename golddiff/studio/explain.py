@@ -19,6 +19,7 @@ from golddiff.studio.grid import mark
 from golddiff.studio.run import Curves, Run, Selection
 from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import cells
+from golddiff.system.units import counted
 
 TOP = 12
 THUMBNAIL = 160
@@ -79,7 +80,7 @@ def sources_html(run: Run, selected: Selection, step: int, sources: PixelSources
     head = (
         f"<b>{html.escape(SHOWN[selected.method].title)}</b>, image {selected.image + 1}, "
         f"row {selected.y}, column {selected.x}, noise σ = {level(run.sigmas[step])}: "
-        f"value <b>{value}</b>, from {len(sources.images):,} training images; "
+        f"value <b>{value}</b>, from {counted(len(sources.images), 'training image')}; "
         f"effectively <b>{sources.effective:,.1f}</b> of them. "
         f"The heaviest {kind} ({percent(mass)} of the weight):"
     )

@@ -43,7 +43,7 @@ LABELS = {
     "start": "Start from", "indices": "Number in the store", "upload": "Choose an image file",
     "picture": "Choose an image file", "drawing": "Draw", "hole": "Paint over what is missing",
     "mask": "Paint over what is missing", "upscale": "Size of the picture", "noise": "Noise",
-    "colours": "The colours are lost",
+    "missing part": "Paint over what is missing", "colours": "The colours are lost",
 }  # fmt: skip
 
 
@@ -159,6 +159,7 @@ class Handlers:
     ) -> Iterator[tuple[Any, ...]]:
         """Explain the selected pixel again after the run or step changed, or else a default one."""
         if run is None or run.steps_done == 0:
+            yield (gr.skip(),) * 6  # nothing at all would clear the page
             return
         s, (_, height, width) = run.settings, run.opened.store.shape
         if (
@@ -230,6 +231,8 @@ def about(store: ImageStore) -> str:
 
 def whole(name: str, value: object) -> int:
     """Convert a field's value to int; the browser sends 10.0, and other clients anything."""
+    if value is None:
+        raise ArgumentError(f"{name}: is empty, expected a whole number")
     if not isinstance(value, int | float) or value % 1 != 0:
         raise ArgumentError(f"{name}: got {value!r:.20}, expected a whole number")
     return int(value)

@@ -8,10 +8,11 @@ from functools import lru_cache, partial
 
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.network_like import NetworkLike
-from golddiff.estimators.registry import MethodSettings, create, over
+from golddiff.estimators.registry import MethodSettings, create, memory_needed, over
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
+from golddiff.system.memory import free_memory
 
 Opener = Callable[[], ImageStore]
 
@@ -54,8 +55,10 @@ class OpenStore:
         return self.store.n * self.store.d <= QUICK_VALUES
 
     def default_methods(self) -> list[str]:
-        """Methods selected when the page opens; Kamb is omitted if it would be slow."""
-        return [name for name in AT_FIRST if self.quick or name != "kamb"]
+        """Methods selected when the page opens; without those too slow or too large for memory."""
+        n, d, free = self.store.n, self.store.d, free_memory()
+        fitting = [m for m in AT_FIRST if memory_needed(m, MethodSettings())(n, d) <= free]
+        return [method for method in fitting if self.quick or method != "kamb"]
 
 
 class Library:

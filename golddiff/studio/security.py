@@ -150,5 +150,8 @@ class OnlyThisPage:
 
 async def _with_policy(send: Send, message: Message) -> None:
     if message["type"] == "http.response.start":
-        MutableHeaders(scope=message).update(_HEADERS)
+        headers = MutableHeaders(scope=message)
+        for name in {name for name in headers if name.startswith("access-control-")}:
+            del headers[name]  # gradio lets pages of other servers on this machine read responses
+        headers.update(_HEADERS)
     await send(message)

@@ -37,7 +37,7 @@ def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
     parent = path.absolute().parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        with locked(_lock_of(path), busy):
+        with locked(lock_of(path), busy):
             for leftover in parent.glob(f".{glob.escape(path.name)}.building-*"):
                 # A process was killed between the two renames of _put_in_place.
                 if not leftover.is_symlink() and (leftover / "old").is_dir() and not path.exists():
@@ -58,7 +58,7 @@ def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
 
 def wait_for_builder(path: Path) -> None:
     """Wait while another process builds ``path``; BusyError after :data:`PATIENCE`."""
-    lock, hours = _lock_of(path), PATIENCE // 3600
+    lock, hours = lock_of(path), PATIENCE // 3600
     message = f"{path}: another process has built it for {hours} hours and holds {lock}; stop it"
     with locked(lock, message, PATIENCE):
         pass
@@ -70,12 +70,13 @@ def is_abandoned(path: Path) -> bool:
     if match is None:
         return False
     # OSError: the lock file cannot be written.
-    with contextlib.suppress(BusyError, OSError), locked(_lock_of(path.with_name(match[1])), ""):
+    with contextlib.suppress(BusyError, OSError), locked(lock_of(path.with_name(match[1])), ""):
         return True
     return False
 
 
-def _lock_of(path: Path) -> Path:
+def lock_of(path: Path) -> Path:
+    """The lock file of a folder that is built, beside it."""
     return path.absolute().with_name(f".{path.name}.lock")
 
 

@@ -94,6 +94,8 @@ def _run(names: list[str], options: ReproduceOptions) -> None:
         context.store(dataset)
     for network in networks:
         context.oracle(network)
+        if not any(network == name or network.startswith(f"{name}-") for name in stores):
+            raise ArgumentError(f"oracle: got {network}, but --data has no images of that name")
     for name in names:
         experiment = find(name)
         say(f"{name}: {experiment.title}")

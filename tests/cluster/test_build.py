@@ -22,7 +22,9 @@ from golddiff.figures.sources import image_name
 from golddiff.sources import open_source
 from golddiff.store.cache import SourceOptions
 from golddiff.store.images import ImageStore
-from golddiff.system.errors import ArgumentError, SourceError
+from golddiff.system.errors import ArgumentError, BusyError, SourceError, StoreError
+from golddiff.system.files import locked
+from golddiff.system.folders import lock_of
 
 from .conftest import part as build_part
 
@@ -126,13 +128,44 @@ def test_a_second_build_builds_only_the_missing_shards(cluster, sources, tmp_pat
     shutil.rmtree(out / "shard-00002")
     (out / ".shard-00002.building-abc").mkdir()
     (out / "shards.json").unlink()
-    built = build_shards(path, out, 4)
+    built = build_shards(path, out, 4, SourceOptions(skip_bad=True))  # they are the same
     assert (built.found, built.shards) == (3, 4)
     assert (out / "shards.json").read_text() == listing
     after = {name: (out / name / "manifest.json").stat().st_mtime_ns for name in _shards(out)}
     assert [name for name in after if after[name] != before[name]] == ["shard-00002"]
     assert not list(out.glob(".shard*"))
+    with locked(lock_of(out), ""), pytest.raises(BusyError, match="another process is building"):
+        build_shards(path, out, 4)
     assert build_shards(path, out, 4, overwrite=True).found == 0
+
+
+def test_shards_of_a_source_that_has_changed_are_not_taken_for_it(cluster, sources, tmp_path):
+    images = tmp_path / "images"
+    shutil.copytree(sources["folder"][0], images)
+    build_shards(str(images), tmp_path / "out", 2)
+    first = next(images.glob("*/*.png"))
+    first.rename(first.with_name("zzz.png"))
+    with pytest.raises(ArgumentError, match="shards of another source, of one that has changed"):
+        build_shards(str(images), tmp_path / "out", 2)
+
+
+def test_folders_of_others_are_not_taken_for_shards(cluster, sources, tmp_path):
+    path, _ = sources["folder"]
+    (tmp_path / "project" / "masks").mkdir(parents=True)
+    (tmp_path / "project" / "build.json").write_text('{"scripts": {}}')
+    for overwrite in (False, True):
+        with pytest.raises(ArgumentError, match="exists already and holds no shards"):
+            build_shards(path, tmp_path / "project", 2, overwrite=overwrite)
+    build_shards(path, tmp_path / "out", 2)
+    (tmp_path / "out" / "shard-00001" / "notes.txt").touch()
+    (tmp_path / "out" / "shard-list.txt").touch()
+    with pytest.raises(ArgumentError, match=r"holds notes\.txt, which is no file of a store"):
+        build_shards(path, tmp_path / "out", 2, overwrite=True)
+    (tmp_path / "out" / "shard-00001" / "notes.txt").unlink()
+    assert build_shards(path, tmp_path / "out", 2, overwrite=True).shards == 2
+    assert (tmp_path / "out" / "shard-list.txt").exists()
+    with pytest.raises(StoreError, match="is in shards, which golddiff sample --cluster"):
+        golddiff.load(tmp_path / "out")
 
 
 def _shards(out):

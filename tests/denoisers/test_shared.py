@@ -233,3 +233,28 @@ def test_a_single_image_is_the_seamless_output(make_store, smooth_images, querie
     store = make_store(smooth_images(1, (3, 9, 12)))
     out = golddiff.PCA(store, 0.05, share="seamless")(store.images([0]) + 0.1, 0.5)
     assert torch.allclose(out, store.images([0]), atol=1e-5)
+
+
+def test_a_value_is_in_its_own_mask_where_another_hardly_varies(make_store, smooth_images):
+    """Divided by a tiny W_nn, one row of the matrix is above all thresholds of the others."""
+    images = smooth_images(60, (1, 6, 6), seed=4)
+    images[:, 0, 0, 0] = 0
+    images[7, 0, 0, 0] = 1
+    store, sigma, threshold = make_store(images), 0.05, 0.1
+    w = np.abs(store.factor().wiener_matrix(sigma))
+    assert 1e-6 < w[0, 0] < 1e-3
+    assert (w / w.diagonal()[:, None]).max() > 1 / threshold
+    mask = locality_mask(store.factor(), sigma, threshold)
+    assert mask.diagonal().all()
+    assert not mask.all()
+    for share in ("pixel", "2x2"):
+        unit = units_of(store.shape, share)
+        (counts,) = unit_counts(store.factor(), sigma, np.array([threshold]), unit)
+        expected = [mask[:, unit == u].sum(axis=1) for u in np.unique(unit)]
+        assert np.array_equal(counts, np.stack(expected, axis=1))
+    noise = sigma * torch.randn(4, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    for share in (None, "pixel"):
+        denoised = golddiff.PCA(store, threshold, share=share)(
+            store.images(range(4)) + noise, sigma
+        )
+        assert (denoised - store.images(range(4))).square().mean().sqrt() < 2 * sigma

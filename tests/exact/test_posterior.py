@@ -97,6 +97,29 @@ def test_the_gradient_is_0_where_one_image_has_all_the_weight(make_store, sigma)
     assert x.grad.abs().max() < 1e-6
 
 
+def test_derivatives_in_sigma_are_finite_for_data_of_any_scale(make_store):
+    """An image that a query lacks has a log weight that is divided by 1 / (2 sigma^2)."""
+    store = make_store(1e6 * torch.randn(50, 2, generator=torch.Generator().manual_seed(0)))
+    x, sigma = store.images([0, 1]) + 2e4, torch.full((2,), 2e4).requires_grad_()
+    golddiff.Optimal(store)(x, sigma).sum().backward()
+    together, sigma.grad = sigma.grad.clone(), None
+    for i in range(2):
+        golddiff.Optimal(store)(x[i : i + 1], sigma[i]).sum().backward()
+    torch.testing.assert_close(together, sigma.grad)
+
+
+@pytest.mark.parametrize("method", [golddiff.Optimal, golddiff.PCA, golddiff.Kamb])
+def test_usual_queries_of_extreme_noise_are_denoised_and_others_refused(make_store, method):
+    store = make_store(1e3 * torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(0)))
+    noise = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    out = method(store)(1e16 * noise, 1e16)
+    # Patches of other positions enter Kamb's mean too.
+    assert (out - store.images().mean(dim=0)).abs().max() < (1e3 if method is golddiff.Kamb else 1)
+    assert method(store)(store.images([3]), 1e-9).isfinite().all()
+    with pytest.raises(ArgumentError, match=r"has norm 8e\+10, expected at most .* at sigma 1e-09"):
+        method(store)(torch.full((1, 1, 8, 8), 1e10), 1e-9)
+
+
 def test_the_score_is_the_gradient_of_the_log_density(store, queries):
     sigma = torch.tensor([0.3, 0.7, 2.0, 9.0])
     x, d, step = queries(store, 1.0), golddiff.Optimal(store), 1e-3

@@ -51,9 +51,9 @@ def test_a_run_ends_with_its_sources_plots_and_files(handlers):
 
 @pytest.mark.parametrize("value", [None, 2.5, float("nan"), float("inf"), "x", [1], {"a": 1}])
 def test_steps_and_seed_must_be_whole_numbers(handlers, value):
-    with pytest.raises(gr.Error, match=r"Steps: got .*, expected a whole number"):
+    with pytest.raises(gr.Error, match=r"Steps: (got .*|is empty), expected a whole number"):
         generated(handlers, steps=value)
-    with pytest.raises(gr.Error, match=r"Seed: got .*, expected a whole number"):
+    with pytest.raises(gr.Error, match=r"Seed: (got .*|is empty), expected a whole number"):
         generated(handlers, seed=value)
 
 
@@ -62,7 +62,7 @@ def test_a_training_image_number_must_be_a_row_of_the_store(handlers):
     assert image.size == (8, 8)
     assert preview.size[0] >= 8
     for row in (3.5, float("nan"), -1, 20, None):
-        with pytest.raises(gr.Error, match="Number in the store: got"):
+        with pytest.raises(gr.Error, match=r"Number in the store: (got|is empty)"):
             handlers.training_image("s", row)
 
 

@@ -8,6 +8,7 @@ from golddiff.cli import run
 from golddiff.estimators.registry import (
     METHODS,
     NO_COVARIANCE,
+    Method,
     MethodSettings,
     create,
     memory_needed,
@@ -109,6 +110,11 @@ def test_a_too_large_covariance_is_refused_before_computation():
     images = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**5, 10**5), (0, 0))
     with pytest.raises(ArgumentError, match="memory: the covariance of 100,000 images"):
         covariance_factor(Stored(images))
+
+
+def test_a_registered_method_is_not_charged_for_a_covariance(monkeypatch):
+    monkeypatch.setitem(METHODS, "own", Method("own", PCA, {}))
+    assert memory_needed("own", MethodSettings())(1000, 3072) == 0
 
 
 def test_methods_that_compare_whole_images_need_no_covariance_or_masks():
