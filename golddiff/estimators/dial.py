@@ -32,7 +32,7 @@ from golddiff.system.progress import waiting
 
 NOVELTY = 0.7  # the default: new pictures that are still coherent
 # The artifact's name; a new version number, so that files of older code are not read.
-ARTIFACT = "dial-11"
+ARTIFACT = "dial-12"
 THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
 STEPS, SEED = 10, 1
 SHARP = 0.4  # sharpness of pictures, relative to the sharpest, below which they are blurred
