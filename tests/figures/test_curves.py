@@ -40,10 +40,10 @@ def test_long_titles_stay_within_the_picture():
     long = Panel(
         "imagenet64-100 (100 classes), unconditional, 10 steps", "x", "y", [Series("one", [1], [1])]
     )
-    figure = draw_panels([long, long])
+    figure = draw_panels([long, long], 8 * "From $5 to $10 a month " + "x")
     FigureCanvasAgg(figure).draw()
-    for axes in figure.axes:
-        box = axes.title.get_window_extent()
+    for title in (figure._suptitle, *(axes.title for axes in figure.axes)):
+        box = title.get_window_extent()
         assert box.x0 >= 0
         assert box.x1 <= figure.bbox.width
 
@@ -66,6 +66,9 @@ def test_numbers_on_a_log_axis_are_values_of_the_lines_and_do_not_overlap(x):
 def test_the_y_axis_starts_at_the_floor_of_its_panel_and_ends_near_the_highest_value():
     low = Panel("a", "x", "r2", [Series("one", [1, 2], [-50.0, 0.5])], floor=-1.0)
     assert draw_panels([low]).axes[0].get_ylim() == (-1, pytest.approx(0.575))
+    below = Panel("a", "x", "r2", [Series("one", [1, 2], [-3.0, -2.0])], floor=-1.0)
+    bottom, top = draw_panels([below]).axes[0].get_ylim()
+    assert bottom < -3 < -2 < top  # else the panel would be empty
 
 
 def test_a_race_has_a_panel_of_times_and_one_of_known_errors():

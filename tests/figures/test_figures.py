@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import golddiff
 from golddiff.figures.methods import Block, MethodImages, draw_methods
@@ -77,6 +78,14 @@ def test_trajectory_columns_are_labelled_with_sigma_and_subset_size():
     labels = [text.get_text() for text in axes.get_xticklabels()]
     assert labels == ["60.8\n180", "2.0\n95", "0.01\n90"]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["one", "two"]
+
+
+def test_a_long_title_of_a_trajectory_stays_within_the_picture():
+    rows = [Row("", torch.zeros(2, 1, 4, 4))]
+    figure = draw_trajectory(rows, [3.0, 0.1], None, 5 * "golddiff-pca over digits, ")
+    FigureCanvasAgg(figure).draw()
+    box = figure._suptitle.get_window_extent()
+    assert 0 <= box.x0 <= box.x1 <= figure.bbox.width
 
 
 def test_names_that_look_like_broken_formulas_can_be_drawn(tmp_path):

@@ -37,7 +37,10 @@ def test_restore_writes_its_files_and_refuses_bad_options(folder, capsys, monkey
     assert "novelty" in output
     with Image.open(folder / "out.png") as picture:
         assert picture.width > 3 * picture.height
-    assert "FAIL" not in (folder / "why.html").read_text()
+    page = (folder / "why.html").read_text()
+    assert "FAIL" not in page
+    assert "What is known of the picture is put back" in page
+    assert "give the output within" not in page  # the weighed images alone do not
     assert run([*command, "--upscale", "2", "--colours"]) == 0
     for options, message in (
         ([], "got nothing to restore"),

@@ -87,3 +87,7 @@ def test_a_stopped_restoration_ends_after_its_step(handlers):
         next(outputs)
         restorer.stop(page)
         assert [expected in status for status, _ in outputs] == [True]
+
+
+def test_without_a_run_moving_a_control_leaves_the_page_as_it_is(handlers):
+    assert list(handlers.explain(None, 1, True, None)) == [(gr.skip(),) * 6]

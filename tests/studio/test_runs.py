@@ -233,3 +233,10 @@ def test_points_and_unknown_names_are_refused(make_store):
         library.get("moons")
     with pytest.raises(ArgumentError, match="store: got 'sun', expected one of moons"):
         library.get("sun")
+
+
+def test_methods_that_do_not_fit_in_memory_are_not_selected_at_first(library, monkeypatch):
+    opened = library.get("grey")
+    assert opened.default_methods()[0] == "recommended"
+    monkeypatch.setattr("golddiff.studio.library.free_memory", lambda: 0.0)
+    assert opened.default_methods() == ["optimal"]

@@ -174,3 +174,26 @@ def test_only_the_latest_sessions_are_kept(app):
     for page in range(2 * MAX_PAGES):
         assert sessions[str(page)]
     assert list(sessions.session_data) == [str(page) for page in range(MAX_PAGES, 2 * MAX_PAGES)]
+
+
+def test_no_other_page_may_read_a_response(tmp_path):
+    """Gradio allows those of other servers on this machine."""
+    sent = []
+
+    async def app(scope, receive, send):
+        headers = [(b"access-control-allow-origin", b"http://localhost:9999"), (b"vary", b"x")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def send(message):
+        sent.extend(message["headers"])
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/config",
+        "headers": [(b"host", b"127.0.0.1")],
+    }
+    asyncio.run(OnlyThisPage(app, True, tmp_path)(scope, None, send))
+    names = {name for name, _ in sent}
+    assert b"vary" in names
+    assert not any(name.startswith(b"access-control") for name in names)
