@@ -121,9 +121,8 @@ def evaluate(options: _EvaluateOptions) -> None:
 def _print_table(evaluations: dict[str, Evaluation]) -> None:
     header = ("method", "MSE", "95%", "r2", "95%", "per image and step", "peak memory")
     rows = [
-        [name, f"{e.mse.mean:.4f}", f"{e.mse.low:.4f} to {e.mse.high:.4f}",
-         f"{e.r2.mean:.3f}", f"{e.r2.low:.3f} to {e.r2.high:.3f}", duration(e.seconds),
-         f"{byte_size(e.memory.bytes)} ({e.memory.kind})"]
+        [name, f"{e.mse.mean:.4f}", e.mse.bounds(".4f"), f"{e.r2.mean:.3f}", e.r2.bounds(".3f"),
+         duration(e.seconds), f"{byte_size(e.memory.bytes)} ({e.memory.kind})"]
         for name, e in evaluations.items()
     ]  # fmt: skip
     say(*markdown_table(header, rows))
@@ -132,8 +131,8 @@ def _print_table(evaluations: dict[str, Evaluation]) -> None:
         intervals = difference(evaluation, baseline)
         mse, r2 = intervals["mse"], intervals["r2"]
         say(
-            f"{name} less {first}, image by image: MSE {mse.mean:+.4f} ({mse.low:+.4f} to "
-            f"{mse.high:+.4f}), r2 {r2.mean:+.3f} ({r2.low:+.3f} to {r2.high:+.3f})"
+            f"{name} less {first}, image by image: MSE {mse.mean:+.4f} ({mse.bounds('+.4f')}), "
+            f"r2 {r2.mean:+.3f} ({r2.bounds('+.3f')})"
         )
 
 

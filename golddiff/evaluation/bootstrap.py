@@ -26,6 +26,10 @@ class Interval:
     high: float
     count: int  # number of values averaged
 
+    def bounds(self, spec: str) -> str:
+        """The bounds as text, such as '0.12 to 0.34'; one value has no interval."""
+        return f"{self.low:{spec}} to {self.high:{spec}}" if self.count > 1 else "no interval"
+
     def figures(self) -> dict[str, float | int | None]:
         """The fields as a dictionary for JSON, with NaN replaced by None."""
         values = {"mean": self.mean, "low": self.low, "high": self.high}

@@ -86,7 +86,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         s, (mse, r2) = self.settings, (
-            f"{i.mean:.3g} ({i.low:.3g} to {i.high:.3g})" for i in (self.mse, self.r2)
+            f"{i.mean:.3g} ({i.bounds('.3g')})" for i in (self.mse, self.r2)
         )  # fmt: skip
         run = f"{counted(s.n, 'image')}, {counted(s.steps, 'step')} of {s.sampler}, seed {s.seed}"
         return f"<Evaluation: {run}; r2 {r2}, MSE {mse}>"

@@ -181,8 +181,8 @@ def _memory(bytes: int, kind: str, before: int) -> str:
 def _interval(figures: dict[str, Any], digits: int) -> str:
     if figures["mean"] is None:
         return "undefined"
-    mean, low, high = (figures[name] for name in ("mean", "low", "high"))
-    return f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    value = Interval(**figures)
+    return f"{value.mean:.{digits}f} ({value.bounds(f'.{digits}f')})"
 
 
 def _undefined(count: int) -> str:
@@ -200,4 +200,4 @@ def _difference(a: str, b: str, results: dict[str, Result]) -> str:
 def _signed(value: Interval, digits: int) -> str:
     if value.count == 0:
         return "undefined"
-    return f"{value.mean:+.{digits}f} ({value.low:+.{digits}f} to {value.high:+.{digits}f})"
+    return f"{value.mean:+.{digits}f} ({value.bounds(f'+.{digits}f')})"

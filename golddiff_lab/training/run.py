@@ -193,7 +193,10 @@ def read_state(folder: Path, run: Run, data: str) -> None:
     try:
         state: dict[str, Any] = read_torch(regular_file(path))
     except CheckpointError as error:
-        raise CheckpointError(f"out: {path} is not the state of a training run") from error
+        raise CheckpointError(
+            f"out: {path} is not the state of a training run; delete it to start again, or give "
+            "another folder"
+        ) from error
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise CheckpointError(f"out: {path} is not the state of a training run of this version")
     try:

@@ -53,3 +53,8 @@ def test_undefined_values_are_excluded_from_mean_and_count():
 def test_bad_shapes_are_refused():
     with pytest.raises(ArgumentError, match="values: got shape"):
         bootstrap([[1.0]])
+
+
+def test_one_value_has_no_interval():
+    assert bootstrap([0.25]).bounds(".2f") == "no interval"
+    assert bootstrap([0.0, 1.0]).bounds(".1f") == "0.0 to 1.0"
