@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from golddiff.noise import Labels
+from golddiff.noise import LEAST_SIGMA, Labels
 from golddiff.samplers import check_denoises
-from golddiff.store.queries import MIN_SIGMA
 from golddiff.system.errors import ArgumentError
 
 try:
@@ -61,6 +60,6 @@ class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
             **kwargs: ignored.
         """
         level = torch.as_tensor(sigma, device=x.device).to(torch.float64).reshape(-1)
-        level = torch.where(level == 0, MIN_SIGMA, level)
+        level = torch.where(level == 0, LEAST_SIGMA, level)
         x0: torch.Tensor = (self.denoiser(2 * x - 1, 2 * level, self.labels) + 1) / 2
         return x0.to(x.dtype)

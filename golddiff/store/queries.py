@@ -15,8 +15,8 @@ from golddiff.system.arguments import as_dense_tensor, check_batch, levels_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 
-# Beyond these noise levels float32 results no longer change, and squares overflow.
-MIN_SIGMA, MAX_SIGMA = LEAST_SIGMA, 1e16
+# Beyond this noise level, and LEAST_SIGMA, float32 results no longer change, and squares overflow.
+MAX_SIGMA = 1e16
 # Largest norm of a query, its ratio to the usual norm and to sigma; beyond it, squares and logits
 # would overflow in float32.
 MAX_NORM, MAX_NORM_RATIO, MAX_SIGMA_RATIO = 1e18, 1e7, 1e17
@@ -31,16 +31,16 @@ def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, lis
     if not np.isfinite(queries).all():
         bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
         raise ArgumentError(f"x: image {bad} of the batch holds NaN or infinity")
-    sigmas = levels_of(sigma, len(x)).clamp(MIN_SIGMA, MAX_SIGMA)
+    sigmas = levels_of(sigma, len(x)).clamp(LEAST_SIGMA, MAX_SIGMA)
     lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
     usual = sigmas.numpy() * store.d**0.5 + store.radius
-    bad = int(np.argmax(lengths / usual)) if len(x) else 0
-    level, normal = float(sigmas[bad]) if len(x) else 1.0, usual[bad] if len(x) else 1.0
-    most = min(MAX_NORM, MAX_NORM_RATIO * normal, max(MAX_SIGMA_RATIO * level, 2 * normal))
-    if len(x) and lengths[bad] > most:
+    most = np.maximum(MAX_SIGMA_RATIO * sigmas.numpy(), 2 * usual)
+    most = np.minimum(most, np.minimum(MAX_NORM_RATIO * usual, MAX_NORM))
+    if (lengths > most).any():
+        bad = int(np.argmax(lengths / most))
         raise ArgumentError(
-            f"x: image {bad} of the batch has norm {lengths[bad]:.3g}, expected at most {most:.3g} "
-            f"at sigma {sigmas[bad]:g}, where {usual[bad]:.3g} is usual"
+            f"x: image {bad} of the batch has norm {lengths[bad]:.3g}, expected at most "
+            f"{most[bad]:.3g} at sigma {sigmas[bad]:g}, where {usual[bad]:.3g} is usual"
         )
     return np.ascontiguousarray(queries), sigmas.tolist()
 

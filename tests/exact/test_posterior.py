@@ -118,6 +118,10 @@ def test_usual_queries_of_extreme_noise_are_denoised_and_others_refused(make_sto
     assert method(store)(store.images([3]), 1e-9).isfinite().all()
     with pytest.raises(ArgumentError, match=r"has norm 8e\+10, expected at most .* at sigma 1e-09"):
         method(store)(torch.full((1, 1, 8, 8), 1e10), 1e-9)
+    # In a batch, the query furthest beyond its usual norm need not be the one that is refused.
+    mixed = torch.cat([torch.full((1, 1, 8, 8), 1e10), torch.full((1, 1, 8, 8), 1e9)])
+    with pytest.raises(ArgumentError, match="x: image 1 of the batch has norm 8e"):
+        method(store)(mixed, torch.tensor([1.0, 1e-9]))
 
 
 def test_the_score_is_the_gradient_of_the_log_density(store, queries):
