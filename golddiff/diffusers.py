@@ -91,8 +91,8 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             )
         without_betas = "num_train_timesteps" in config and "beta_schedule" not in config
         # Stable Video Diffusion's timesteps are log(sigma) / 4.
-        continuous = (config.get("timestep_type"), config.get("prediction_type"))
-        if without_betas or config.get("use_flow_sigmas") or continuous == ("continuous", V):
+        kind = config.get("timestep_type"), config.get("prediction_type")
+        if without_betas or config.get("use_flow_sigmas") or kind == ("continuous", V):
             raise ArgumentError(
                 "scheduler_config: got one whose timesteps are not those of its betas, as of flow "
                 "matching or EDM, expected one such as DDIM's, Euler's or DPM-Solver's"

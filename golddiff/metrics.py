@@ -57,8 +57,7 @@ def r2_per_image(
         (B,) float64; NaN where the reference image is constant.
     """
     a, b = _compared(images, reference, pixels)
-    deviations = b - b.mean(dim=1, keepdim=True)
-    variance = deviations.square().sum(dim=1) / max(b.shape[1] - 1, 1)
+    variance = b.var(dim=1, correction=min(1, b.shape[1] - 1))  # 0 for a single value
     residual = ((a - b) ** 2).sum(dim=1)
     score = 1 - residual / (b.shape[1] * variance)
     return torch.where(variance > 0, score, torch.full_like(score, torch.nan))

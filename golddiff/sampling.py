@@ -20,7 +20,6 @@ from golddiff.samplers import (
     Denoises,
     Space,
     check_denoises,
-    check_output,
     check_settings,
     checked_levels,
     initial_noise,
@@ -317,8 +316,8 @@ class _Caller:
             self.errors.append(errors)
         else:
             x0 = self._denoiser(x, sigma, labels)
-        check_output("denoiser", x0, x)
-        return cast(torch.Tensor, x0).detach()
+        # Anything but a tensor is refused by ``steps``.
+        return x0.detach() if isinstance(x0, torch.Tensor) else cast(torch.Tensor, x0)
 
 
 def _levels(

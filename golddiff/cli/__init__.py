@@ -94,8 +94,8 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit status."""
-    # Pillow warns about panoramas; golddiff has its own limit and error message.
-    warnings.filterwarnings("ignore", module=r"PIL\b")  # unreadable pictures are listed by name
+    # Pillow warns about panoramas and damaged files, without their names; golddiff names them.
+    warnings.filterwarnings("ignore", module=r"PIL\b")
     _add_plugins()
     return run_app(app, list(arguments) or ["--help"], "golddiff")
 

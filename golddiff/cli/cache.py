@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import JsonPath
 from golddiff.cli.terminal import say, write_json
 from golddiff.system.errors import ArgumentError
+from golddiff.system.folders import delete_folder
 from golddiff.system.units import byte_size
 
 
@@ -41,10 +38,7 @@ def cache(options: _CacheOptions) -> None:
     chosen = [entry for entry in found if not wanted or entry.path.name in wanted]
     for entry in chosen:
         if options.clear:
-            # A store that is only half deleted must neither open nor stay in the way of a new one.
-            aside = Path(tempfile.mkdtemp(prefix=f".{entry.path.name}.building-", dir=folder))
-            os.rename(entry.path, aside / "deleted")
-            shutil.rmtree(aside)
+            delete_folder(entry.path)
         day = datetime.fromtimestamp(entry.used, UTC).date()
         say(f"{byte_size(entry.bytes):>10}  {day}  {entry.path.name}  {entry.what}")
     total = byte_size(sum(entry.bytes for entry in chosen))

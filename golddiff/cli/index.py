@@ -14,7 +14,7 @@ from golddiff.cli.terminal import describe, say, starting, summary, waiting, wri
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError
-from golddiff.system.units import byte_size, duration, shape_text
+from golddiff.system.units import byte_size, counted, duration, shape_text
 
 if TYPE_CHECKING:
     from golddiff.sources.source import Skipped
@@ -95,10 +95,10 @@ def _build_on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, A
     before = f", {built.found:,} of them already built" if built.found else ""
     manifests = [Manifest.read(Path(path)) for path in Listing.of(options.out).paths]
     size, left_out = sum(m.bytes for m in manifests), sum(m.skipped for m in manifests)
+    skipped = f", {counted(left_out, 'unreadable image')} left out" if left_out else ""
     line = (
         f"{options.out}: {built.n:,} images, {shape_text(manifests[0].shape)}, in "
-        f"{built.shards:,} shards{before}, {byte_size(size)}"
-        f"{f', {left_out:,} unreadable images left out' if left_out else ''}"
+        f"{built.shards:,} shards{before}, {byte_size(size)}{skipped}"
     )
     figures = {
         "path": str(built.path), "n": built.n, "shards": built.shards, "found": built.found,

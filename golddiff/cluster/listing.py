@@ -15,12 +15,12 @@ from typing import Any
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME as MANIFEST
-from golddiff.store.manifest import Manifest, sealed, unsealed
+from golddiff.store.manifest import SHARDS, Manifest, sealed, unsealed
 from golddiff.system.errors import ArgumentError, BusyError, StoreError
 from golddiff.system.files import atomic_write, leads_out
 from golddiff.system.folders import folder_in_place, wait_for_builder
 
-NAME = "shards.json"
+NAME = SHARDS
 FORMAT = "golddiff-shards"
 VERSION = 1
 SHARED_FIELDS = ("shape", "dtype", "labelled", "is_pixels", "class_names", "proxy_shape")

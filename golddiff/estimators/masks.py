@@ -118,7 +118,7 @@ def unit_counts(
     halves = factor.halves(sigma, dtype, entries if is_held else 0)
     held: NDArray[Any] | None = np.empty((d, m, units), dtype) if is_held else None
     diagonal = np.einsum("nr,nr->n", halves, halves)
-    own, varying = outputs >= 0, diagonal >= 1e-6
+    varying = diagonal >= 1e-6
     diagonal[~varying] = 1.0
     right, absent = halves[outputs.ravel()].T, outputs.ravel() < 0
     row_max = np.zeros(d, dtype)
@@ -149,10 +149,11 @@ def unit_counts(
             np.sum((entries >= bound).view(np.uint8), axis=1, dtype=counts.dtype, out=page[rows])
 
     for_each(count, range(0, d, ROWS))
-    own[own] = varying[outputs[own]]
+    selected = outputs[outputs >= 0]
+    own = selected[varying[selected]]
     for page, bound in zip(counts, bounds, strict=True):
         if bound > 1:  # M_nn = 1 was not counted
-            page[outputs[own], np.nonzero(own)[1]] += 1
+            page[own, unit[own]] += 1
     return counts
 
 

@@ -17,7 +17,7 @@ Scale = Literal["linear", "log"]
 COLUMNS = 3
 PANEL = (4.1, 3.2)  # inches
 ALONE = 5.6  # width of a single panel, inches
-LEGEND, TITLE = 0.22, 0.35  # height per legend line and of the title, inches
+LEGEND, TITLE = 0.22, 0.18  # height per line of the legend and of the figure's title, inches
 LETTERS = 44  # characters per line of a panel's title
 TITLE_LETTERS = 10  # of the figure's title in an inch
 # The palette of Okabe and Ito, distinguishable with any colour vision.
@@ -70,8 +70,8 @@ def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
     width = PANEL[0] * columns if columns > 1 else ALONE
     per_row = max(1, int(width / (0.7 + 0.075 * max(map(len, names), default=0))))
     legend = 0.1 + LEGEND * math.ceil(len(names) / per_row) if len(names) > 1 else 0.05
-    title = textwrap.fill(title, int(TITLE_LETTERS * width))
-    height = PANEL[1] * rows + legend + TITLE * len(title.splitlines())
+    title, title_height = wrapped(title, width)
+    height = PANEL[1] * rows + legend + title_height
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     entries: dict[str, Any] = {}
@@ -89,6 +89,12 @@ def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
     if title:
         figure.suptitle(title, fontsize=12, parse_math=False)
     return figure
+
+
+def wrapped(title: str, width: float) -> tuple[str, float]:
+    """A figure's title in lines that fit a width, and the height that they take, in inches."""
+    lines = textwrap.wrap(title, int(TITLE_LETTERS * width))
+    return "\n".join(lines), TITLE * (len(lines) + 1) if lines else 0.0
 
 
 def _draw(axes: Axes, panel: Panel, colours: dict[str, int]) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from matplotlib.figure import Figure
 
+from golddiff.figures.curves import wrapped
 from golddiff.system.pictures import draw_rows
 
 ROWS = 8
 COLUMNS = 12
 CELL = 0.95  # inches
-LETTERS = 11  # of a title in an inch
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,9 @@ def draw_trajectory(
         xlabel = "noise σ, and below it the size k of the golden subset"
     left = 0.25 + 0.075 * max(len(row.label) for row in rows)
     width = max(5.0, left + CELL * len(shown))
-    title = textwrap.fill(title, int(LETTERS * width))
-    lines = len(title.splitlines())
-    size = width, 0.7 + (0.17 + 0.18 * lines if lines else 0) + CELL * len(rows)
-    figure = Figure(figsize=size, layout="constrained")
+    title, title_height = wrapped(title, width)
+    height = 0.7 + title_height + CELL * len(rows)
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     images = torch.cat([row.images[shown] for row in rows])
     draw_rows(axes, images, [row.label for row in rows], heads)

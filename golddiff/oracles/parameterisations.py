@@ -111,8 +111,12 @@ def x0_from_x0(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch
 
 
 # The names that diffusers uses, and that golddiff's files store.
-EPSILON, V, SAMPLE = "epsilon", "v_prediction", "sample"
-PREDICTIONS: dict[str, Parameterisation] = {EPSILON: x0_from_eps, V: x0_from_v, SAMPLE: x0_from_x0}
+EPSILON, V = "epsilon", "v_prediction"
+PREDICTIONS: dict[str, Parameterisation] = {
+    EPSILON: x0_from_eps,
+    V: x0_from_v,
+    "sample": x0_from_x0,
+}
 BY_NAME = PREDICTIONS | {
     "eps": x0_from_eps, "v": x0_from_v, "x0": x0_from_x0, "flow": x0_from_flow,
 }  # fmt: skip
@@ -173,8 +177,9 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
         return Steps(alphas[:-1] if zero_snr else alphas)
     if choice == "sigma":
         return sigma_schedule
-    if not callable(choice) or isinstance(choice, type):
-        is_scheduler = hasattr(choice, "config") and not isinstance(choice, type)
+    is_class = isinstance(choice, type)
+    if is_class or not callable(choice):
+        is_scheduler = hasattr(choice, "config") and not is_class
         got = type(choice).__name__ if is_scheduler else f"{choice!r:.{SHOWN}}"
         raise ArgumentError(f"schedule: got {got}, expected {expected}")
     return choice

@@ -89,7 +89,7 @@ class ExampleSource:
         self.labels, class_names = chosen_labels(options, total, labels, class_names, description)
         self._items, self._start, self.total = items, 0, options.limited(total)
         self._options = replace(options, labels=None, limit=None)
-        self.skipped, self.names, self._has_files = Skipped(), list[str](), False
+        self.skipped, self.names = Skipped(), list[str]()
         self._first, self._grey_inferred = self._probe(description)
         self.info = SourceInfo(
             self._first.shape, self._first.dtype, self.labels is not None or self._first.labelled,
@@ -106,7 +106,6 @@ class ExampleSource:
         check_count("size", size)
         self.skipped.clear()
         self.names.clear()
-        self._has_files = False
         return rebatch(self._decoded_chunks(), size)
 
     def part(self, start: int, stop: int) -> ExampleSource:
@@ -161,18 +160,22 @@ class ExampleSource:
         length = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // example_bytes))
         numbered = enumerate(self._own_items())
         chunks = iter(lambda: list(itertools.islice(numbered, length)), [])
-        count = 0
-        for batch, failures, names in map_ahead(self._decode_chunk, chunks):
+        count, has_files = 0, False
+        for batch, failures, names, some_files in map_ahead(self._decode_chunk, chunks):
             self.names += names
+            has_files |= some_files
             self.skipped += failures
             count += len(batch.pixels)
             yield batch
         if not count:
             raise _nothing_readable(self.info.description, self.skipped)
-        if not (self._has_files or self.skipped):
+        if not (has_files or self.skipped):
             self.names.clear()  # an example's number names it well enough
 
-    def _decode_chunk(self, chunk: list[tuple[int, Item]]) -> tuple[Batch, Skipped, list[str]]:
+    def _decode_chunk(
+        self, chunk: list[tuple[int, Item]]
+    ) -> tuple[Batch, Skipped, list[str], bool]:
+        """A chunk's images, failures and names, and whether some of its images are files."""
         pixels = np.empty((len(chunk), *self.info.shape), self.info.dtype)
         kept: list[tuple[int, Item]] = []
         failures = Skipped()
@@ -187,9 +190,9 @@ class ExampleSource:
             labels = self.labels[[row for row, _ in kept]]
         elif self.info.labelled or any(item.label is not None for _, item in kept):
             labels = np.array([self._checked_label(item) for _, item in kept], np.int64)
-        self._has_files |= any(item.file is not None for _, item in kept)
         names = [item.file or item.name for _, item in kept]
-        return Batch(pixels[: len(kept)], labels), failures, names
+        some_files = any(item.file is not None for _, item in kept)
+        return Batch(pixels[: len(kept)], labels), failures, names, some_files
 
     def _decode_item(self, item: Item) -> NDArray[Any]:
         """The pixels of one example, checked against the shape and type of the source."""

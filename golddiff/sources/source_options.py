@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from golddiff.system.errors import ArgumentError, SourceError
@@ -64,6 +64,13 @@ class SourceOptions:
     def _set(self, name: str, value: Any) -> None:
         # Numbers are stored as Python's own, since NumPy's cannot be written to JSON.
         object.__setattr__(self, name, value)
+
+    def beyond(self, shape: tuple[int, ...]) -> SourceOptions:
+        """The options, without a size and channels that images of a shape have already."""
+        size = None if {*shape[1:]} == {self.size} else self.size
+        return replace(
+            self, size=size, channels=None if shape[0] == self.channels else self.channels
+        )
 
     def saved(self) -> dict[str, Any]:
         """The options as files record them: without labels, and ``value_range`` only if given."""

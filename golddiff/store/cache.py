@@ -80,12 +80,9 @@ def cached_store(
     from golddiff.store.needs import check_images
     from golddiff.store.opening import is_store, open_source
 
-    folder = (
-        Path(os.path.expanduser(source)) if isinstance(source, str) and is_path(source) else None
-    )
-    if folder is not None and is_store(folder):
-        store = ImageStore.open(folder)
-        if _change_nothing(options, store.shape):
+    if isinstance(source, str) and is_path(source) and is_store(_local(source)):
+        store = ImageStore.open(_local(source))
+        if _are_defaults(options.beyond(store.shape)):
             return store
     path = cache_folder() / cache_name(source, options, progress)
     try:
@@ -118,12 +115,13 @@ def cached_store(
     return ImageStore.open(path)
 
 
-def _change_nothing(options: SourceOptions, shape: tuple[int, ...]) -> bool:
-    """Whether options leave the images and labels of a store as they are."""
-    size = None if {*shape[1:]} == {options.size} else options.size
-    channels = None if shape[0] == options.channels else options.channels
-    changes = replace(options, skip_bad=False, size=size, channels=channels)
-    return options.labels is None and changes == SourceOptions()
+def _local(source: str) -> Path:
+    return Path(os.path.expanduser(source))  # pathlib's raises where there is no home
+
+
+def _are_defaults(options: SourceOptions) -> bool:
+    """Whether no option changes the images or labels of a store."""
+    return options.labels is None and replace(options, skip_bad=False) == SourceOptions()
 
 
 def cache_folder() -> Path:
@@ -183,7 +181,7 @@ def cache_name(source: Any, options: SourceOptions, progress: bool = False) -> s
         contents = _contents(source, options, progress)
         identity = {"version": VERSION, "contents": contents, **options.saved()}
         return _folder_name(type(source).__name__, identity)
-    path = Path(os.path.expanduser(source))
+    path = _local(source)
     identity = {
         "version": VERSION,
         # A name that is not a local path is a built-in or a hub dataset, with no files to check.
@@ -242,7 +240,7 @@ def is_path(source: str) -> bool:
     """Whether a source is an existing file or folder; the names of built-ins take precedence."""
     from golddiff.sources import BUILTINS
 
-    return bool(source) and source not in BUILTINS and Path(os.path.expanduser(source)).exists()
+    return bool(source) and source not in BUILTINS and _local(source).exists()
 
 
 def fingerprint(path: Path) -> str:

@@ -16,6 +16,7 @@ from golddiff.system.files import leads_out
 FORMAT = "golddiff-store"
 VERSION = 1
 NAME = "manifest.json"
+SHARDS = "shards.json"  # the list of a store in shards, instead of a manifest
 FILE_NAMES = "names.txt"  # the file name of each image, one per line, if the source has files
 CHECKED_BYTES = 1 << 28  # larger float stores are not scanned for NaN when opened
 
@@ -78,7 +79,7 @@ class Manifest:
         path = folder / NAME
         if not folder.exists():
             raise StoreError(f"store: {folder} does not exist")
-        if (folder / "shards.json").is_file():
+        if (folder / SHARDS).is_file():
             raise StoreError(
                 f"store: {folder} is in shards, which golddiff sample --cluster and "
                 "golddiff.cluster.ShardedStore open"

@@ -16,7 +16,7 @@ from golddiff.sources import open_source as open_other
 from golddiff.sources.source import Rows, Source
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.build import LABELS, PIXELS
-from golddiff.store.manifest import FORMAT, NAME, Manifest
+from golddiff.store.manifest import FORMAT, NAME, SHARDS, Manifest
 from golddiff.system.errors import ArgumentError, SourceError, StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, resident_rows
 from golddiff.system.units import shape_text
@@ -26,7 +26,7 @@ def open_source(source: Any, **options: Any) -> Source:
     """Like :func:`golddiff.sources.open_source`, but ``source`` may also be a store's folder."""
     if isinstance(source, str | os.PathLike) and source and source not in BUILTINS:
         path = Path(os.path.expanduser(os.fsdecode(source)))
-        if (path / "shards.json").is_file():
+        if (path / SHARDS).is_file():
             Manifest.read(path)  # raises an error that says what opens shards
         if is_store(path):
             return open_store(path, SourceOptions(**options))
@@ -51,10 +51,9 @@ def open_store(path: Path, options: SourceOptions) -> Rows:
     except StoreError as error:
         raise SourceError(str(error)) from error
     n, shape, names = manifest.n, manifest.shape, manifest.class_names
-    has = {"size": {*shape[1:]}, "channels": {*shape[:1]}, "value_range": set[int]()}
-    for name, values in has.items():
-        value = getattr(options, name)
-        if value is not None and values != {value}:
+    for name in ("size", "channels", "value_range"):
+        value = getattr(options.beyond(shape), name)
+        if value is not None:
             raise ArgumentError(
                 f"{name}={value} does not apply to a store of {shape_text(shape)}, whose images "
                 "are not converted; index the images that it was built from"

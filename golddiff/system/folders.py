@@ -64,8 +64,15 @@ def wait_for_builder(path: Path) -> None:
         pass
 
 
+def delete_folder(path: Path) -> None:
+    """Delete a folder, hidden first: an interruption leaves no half of it at ``path``."""
+    aside = _hidden_beside(path)
+    os.rename(path, aside / "deleted")
+    shutil.rmtree(aside)
+
+
 def is_abandoned(path: Path) -> bool:
-    """Whether a folder is the hidden one of :func:`folder_in_place`, left by a killed process."""
+    """Whether a folder is a hidden one of this module, left by a killed process."""
     match = re.fullmatch(r"\.(.+)\.building-\w+", path.name)
     if match is None:
         return False
@@ -80,10 +87,15 @@ def lock_of(path: Path) -> Path:
     return path.absolute().with_name(f".{path.name}.lock")
 
 
+def _hidden_beside(path: Path) -> Path:
+    """Create the hidden folder that :func:`is_abandoned` recognises."""
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.absolute().parent))
+
+
 @contextlib.contextmanager
 def _temporary_beside(path: Path) -> Iterator[Path]:
     """Create a hidden folder beside ``path`` and delete it on exit."""
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.absolute().parent))
+    folder = _hidden_beside(path)
     folder.chmod(0o755)
     try:
         yield folder
