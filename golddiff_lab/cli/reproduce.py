@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,6 +80,8 @@ def reproduce(options: ReproduceOptions) -> None:
 def _run(names: list[str], options: ReproduceOptions) -> None:
     settings, out = options.settings, options.settings.out
     check_writable("out", out / f"{names[0]}.md")
+    if settings.quick:
+        _check_trial(out, names)
     stores = parse_paths("data", options.data or [])
     networks = parse_paths("oracle", options.oracle or [], ORACLE_SUFFIXES)
 
@@ -102,3 +105,14 @@ def _run(names: list[str], options: ReproduceOptions) -> None:
         page = experiment.run(context)
         paths = page.write(out, name, experiment.title, experiment.source, quick=settings.quick)
         say(", ".join(map(str, paths)))
+
+
+def _check_trial(out: Path, names: list[str]) -> None:
+    """Refuse a trial run that would replace a result."""
+    for name in names:
+        record = out / f"{name}.json"
+        if record.is_file() and not json.loads(record.read_text("utf-8"))["quick"]:
+            raise ArgumentError(
+                f"out: {out} has the result of {name}, which a trial run (--quick) would replace; "
+                "give another folder"
+            )

@@ -55,6 +55,16 @@ def test_a_second_run_computes_nothing(mnist, monkeypatch):
 
 
 @pytest.mark.usefixtures("stand_in_networks")
+def test_a_trial_run_replaces_no_result(mnist, fails):
+    assert run(["reproduce", "wss", *mnist, *QUICK]) == 0
+    record = Path("results/wss.json")
+    record.write_text(record.read_text().replace('"quick": true', '"quick": false'))
+    before = record.read_bytes()
+    assert "has the result of wss" in fails("reproduce", "wss", *mnist, *QUICK)
+    assert record.read_bytes() == before
+
+
+@pytest.mark.usefixtures("stand_in_networks")
 def test_an_interrupt_loses_one_cell_at_most(mnist, monkeypatch, capsys):
     compare, results = likeness.compare, []
 
