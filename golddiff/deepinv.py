@@ -58,8 +58,16 @@ class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
                 samplers end at 0, which counts as 1e-9.
             *args: ignored; deepinv passes them to some models.
             **kwargs: ignored.
+
+        Raises:
+            ArgumentError: no noise level, or labels, which are given to the constructor.
         """
-        level = torch.as_tensor(sigma, device=x.device).to(torch.float64).reshape(-1)
+        if sigma is None:
+            raise ArgumentError("sigma: got None, expected a noise level")
+        if kwargs.get("labels") is not None:
+            raise ArgumentError("labels: give them to AnalyticDenoiser, not to its call")
+        # At once in float64: a golden subset drawn at random depends on every bit of sigma.
+        level = torch.as_tensor(sigma, dtype=torch.float64, device=x.device).reshape(-1)
         level = torch.where(level == 0, LEAST_SIGMA, level)
         x0: torch.Tensor = (self.denoiser(2 * x - 1, 2 * level, self.labels) + 1) / 2
         return x0.to(x.dtype)

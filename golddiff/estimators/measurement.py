@@ -30,11 +30,16 @@ BASIS_BATCH = 256  # basis images to which an operator is applied at a time
 ENTRY_BYTES = 60  # peak memory per entry of a sparse matrix, its transpose and its shares
 MAX_ITERATIONS = 48
 MIN_SPREAD = 0.02  # smallest standard deviation that is shown, about 3 of 256 grey levels
-SMOOTH_TOL = 0.01  # distance to y where the smooth projection ends and the plain one takes over
-EXACT = 1e-3  # a quarter of an 8-bit step; a smaller distance to y makes no visible difference
+SMOOTH_TOL = (
+    0.01  # distance to y, of gain 1, where the smooth projection ends and the plain one takes over
+)
+EXACT = (
+    1e-3  # a quarter of an 8-bit step; a smaller distance, of gain 1, makes no visible difference
+)
 NEARBY, MIN_NOISE = 1000, 0.2  # of :func:`expected`, chosen on 24 other digits and faces
 FLATNESS = 4  # lambda * side, of the covariance of neighbours (docs/results/restoring.md)
 LINEARITY_TOL = 1e-3  # relative error of additivity, on noise, up to which an operator is linear
+LEAST_ENTRY = 1e-6  # of the outputs for noise; smaller entries are rounding, as of an FFT
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +54,8 @@ class LinearOperator:
         shares: (D, m) float32, the transpose of abs(matrix) with rows normalised to sum 1.
         constant: the operator's output for zeros, with all measured values.
         active: (m,) indices of the measured values that depend on the image.
+        gain: how strongly a typical measured value depends on the image: the median over rows of
+            the sum or the norm of their entries, whichever is larger. A mean of pixels has 1.
     """
 
     forward: Callable[[torch.Tensor], torch.Tensor]
@@ -58,6 +65,7 @@ class LinearOperator:
     shares: Any
     constant: torch.Tensor
     active: I64
+    gain: float
 
     @torch.no_grad()
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
@@ -128,7 +136,7 @@ class Measurement:
 
         def move(x0: F64) -> F64:
             residual = self.y - matrix @ x0
-            target = max(self.noise, tol) * math.sqrt(len(self.y))
+            target = max(self.noise, tol * self.operator.gain) * math.sqrt(len(self.y))
             norm = float(np.linalg.norm(residual))
             if norm <= target:
                 return x0
@@ -168,19 +176,22 @@ def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> 
 
     with torch.no_grad():
         constant = measure(torch.zeros(1, d, device="cpu"))
-        first, second = initial_noise(2, (1, d), 0)
-        total = measure(first) + measure(second) - constant
-        error = float((measure(first + second) - total).abs().max())
-        if error > LINEARITY_TOL * float(total.abs().max()):
+        pair = initial_noise(2, (d,), 0)
+        total = measure(pair[:1]) + measure(pair[1:]) - constant
+        together = measure(torch.stack([pair.sum(dim=0), pair[0]]))[:1]
+        size = float(total.abs().max())
+        if float((together - total).abs().max()) > LINEARITY_TOL * size:
             raise ArgumentError(
-                "operator: is not linear, is random, or computes in less than float32; expected a "
-                "linear one"
+                "operator: is not linear, is random, mixes the images of a batch, or computes in "
+                "less than float32; expected a linear one"
             )
         columns: list[Any] = []
         entries = 0
         for start in range(0, d, BASIS_BATCH):
             basis = torch.eye(min(BASIS_BATCH, d - start), d, device="cpu")
-            columns.append(csr_array((measure(basis.roll(start, dims=1)) - constant).numpy().T))
+            values = measure(basis.roll(start, dims=1)) - constant
+            values[values.abs() < LEAST_ENTRY * size] = 0
+            columns.append(csr_array(values.numpy().T))
             entries += columns[-1].nnz
             estimate = ENTRY_BYTES * (entries * d / min(start + BASIS_BATCH, d))
             require_memory(estimate, "the operator's matrix", "use a more local one")
@@ -191,7 +202,10 @@ def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> 
         raise ArgumentError("operator: gives all images the same output, so nothing was measured")
     matrix = matrix[active]
     shares = csr_array(abs(matrix).multiply(1 / row_sums[active, None]).T).astype(np.float32)
-    return LinearOperator(forward, shape, matrix, csr_array(matrix.T), shares, constant, active)
+    norms = np.sqrt(matrix.power(2).sum(axis=1))
+    gain = float(np.median(np.maximum(abs(matrix.sum(axis=1)), norms)))
+    transposed = csr_array(matrix.T)
+    return LinearOperator(forward, shape, matrix, transposed, shares, constant, active, gain)
 
 
 def measurements(
@@ -209,13 +223,13 @@ def measurements(
 
 @torch.no_grad()
 def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> torch.Tensor:
-    """The pictures of least expected squared error: posterior means, not draws.
+    """An estimate of the posterior mean of each picture, without a run.
 
     A Gaussian N(m, C) is fitted to the images that fit y best and conditioned on y::
 
         x0 = m + C A^T (A C A^T + s^2 I)^-1 (y - A m)
 
-    The mean is blurred where restorations differ, but has half the squared error of a draw.
+    The mean is blurred where restorations differ; docs/results/restoring.md compares their errors.
 
     Args:
         store: the training set, or the path of a store.
@@ -237,7 +251,9 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
     for own_y, log in zip(y.detach().cpu().double(), logs, strict=True):
         rows = lowest(-log, NEARBY)
         images = store.images(rows)
-        values, measured = (v.flatten(1).double() for v in (images, as_call(operator)(images)))
+        values, measured = (
+            v.reshape(len(rows), -1).double() for v in (images, as_call(operator)(images))
+        )
         mean, centre = values.mean(dim=0), measured.mean(dim=0)
         ridge = len(rows) * s**2 * torch.eye(len(rows), device="cpu").double()
         centred, residual = measured - centre, own_y.flatten() - centre

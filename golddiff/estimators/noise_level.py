@@ -19,7 +19,6 @@ from golddiff.system.errors import ArgumentError
 
 REFERENCE = 200  # number of training images used as reference
 QUANTILE = 0.95  # quantile of their roughness up to which a picture counts as clean
-MAX_NOISE = 2.0  # upper end of the search: the range from black to white
 HALVINGS = 20
 
 
@@ -32,8 +31,9 @@ def estimated_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[
         y: (B, *measured), at least three values in the last dimension.
 
     Returns:
-        (noise, least): standard deviations in units of y. Noise below ``least`` is
-        indistinguishable from texture; noise is 0 if y is no rougher than 95% of training images.
+        (noise, least): standard deviations in units of y, of the values that depend on the image.
+        Noise below ``least`` is indistinguishable from texture; noise is 0 if y is no rougher than
+        95% of training images.
 
     Raises:
         ArgumentError: y has too few values, or the operator fails or returns another shape.
@@ -41,11 +41,14 @@ def estimated_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[
     if y.ndim < 2 or y.shape[-1] < 3:
         raise ArgumentError(f"noise: cannot be judged from y {tuple(y.shape)}; give it")
     rows = np.unique(np.linspace(0, store.n - 1, REFERENCE).round().astype(np.int64))
-    clean = applied(as_call(operator), store.images(rows), tuple(y.shape[1:])).detach().cpu()
-    eps = initial_noise(len(clean), clean.shape[1:], 0)
+    forward, measured = as_call(operator), tuple(y.shape[1:])
+    clean = applied(forward, store.images(rows), measured).detach().cpu()
+    # deepinv measures holes as 0, without noise.
+    first, second = applied(forward, initial_noise(2, store.shape, 0), measured).detach().cpu()
+    eps = initial_noise(len(clean), measured, 0) * (first != second)
 
     def level(target: float) -> float:
-        low, high = 0.0, MAX_NOISE
+        low, high = 0.0, target  # roughness is above the noise level
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             if float(_roughness(clean + middle * eps).median()) < target:

@@ -14,7 +14,7 @@ from PIL import Image
 from golddiff.estimators.measurement import LinearOperator, linear
 from golddiff.sources.decode import fit, middle
 from golddiff.sources.picture import fit_to_shape
-from golddiff.store.likelihood import Operator
+from golddiff.store.likelihood import Operator, as_call
 from golddiff.system.arguments import LEAST, check_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import check_count, is_whole
@@ -85,7 +85,7 @@ def blurred(width: float) -> Operator:
 
 def composed(*operators: Operator) -> Operator:
     """The composition of operators; the first is applied first."""
-    return lambda images: reduce(lambda values, apply: apply(values), operators, images)
+    return lambda images: reduce(lambda values, apply: as_call(apply)(values), operators, images)
 
 
 def _kept_part(image: Image.Image, height: int, width: int) -> str:

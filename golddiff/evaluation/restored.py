@@ -13,7 +13,7 @@ import torch
 from golddiff import samplers, sampling
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.golden import GoldDiff
-from golddiff.estimators.measurement import measurements
+from golddiff.estimators.measurement import linear, measurements
 from golddiff.estimators.noise_level import estimated_noise
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.restoring import Restoring, for_restoring
@@ -57,9 +57,10 @@ def restore(
 
         l_q(i) = - sum_n M_nq (x_n - x_in)^2 / (2 sigma^2)
                  - sum_c W_cq (y_c - (A x_i)_c)^2 / (2 s^2)
-        W_cq = sum_n |A_cn| M_nq / sum_n |A_cn|,   s^2 = noise^2 + softness^2
+        W_cq = sum_n |A_cn| M_nq / sum_n |A_cn|,   s^2 = noise^2 + (a softness)^2
 
-    softness^2 is also added to sigma^2, because no training image fits x or y exactly.
+    a is the gain of A, 1 for masks, means and blurs. softness^2 is also added to sigma^2, because
+    no training image fits x or y exactly.
 
     After each step the estimate is projected towards the measurement, and unmeasured values move
     with their neighbours: x0 + a K A^T (A K A^T)^+ (y - A x0), with the least a that brings A x0
@@ -74,12 +75,14 @@ def restore(
         denoiser: an ImageStore, for which the best masks for restoring are chosen; or PCA, or
             GoldDiff over it. Golden subsets drawn at random become the nearest 300.
         y: (B, *measured) measurements of B images.
-        operator: A, linear, with a local footprint: a callable on (b, *shape) in [-1, 1], or a
-            deepinv physics.
+        operator: A, linear, with a local footprint, the same for all y: a callable on (b, *shape)
+            in [-1, 1], or a deepinv physics. If y was measured from images in [0, 1], pass
+            ``lambda x: physics.A((x + 1) / 2)``.
         noise: standard deviation of y's noise, >= 0, in y's units; None: estimated from y, see
             :func:`golddiff.estimators.noise_level.estimated_noise`.
-        softness: standard deviation allowed between training images and x or y, in addition to
-            the noise. Larger values mix more images: lower error on average, but less sharp.
+        softness: standard deviation allowed between training images and x or y, in units of the
+            images, in addition to the noise. Larger values mix more images: lower error on average,
+            but less sharp.
         n: number of restorations of each measurement.
         steps: number of denoising steps.
         seed: seed of the starting noise and of the random halves.
@@ -109,15 +112,16 @@ def restore(
     store = base.store
     if noise is None:
         noise, _ = estimated_noise(store, operator, y)
-    soft = math.hypot(noise, softness)
-    if soft == 0:
+    if noise == softness == 0:
         raise ArgumentError("noise: got 0, and softness 0; expected one of them above 0")
     _, _, seed, _ = samplers.check_settings(n * len(y), steps, "ddim", seed)
     sampling.check_room(n * len(y), store.shape, 0)
     classes = [None] * len(y) if labels is None else classes_of(labels, len(y)).tolist()
     for label in classes:
         store.count_of(label)  # raises before the first picture is restored
-    measured = measurements(operator, y, store.shape, noise, soft)
+    linearized = linear(operator, store.shape, tuple(y.shape[1:]))
+    soft = math.hypot(noise, linearized.gain * softness)
+    measured = measurements(linearized, y, store.shape, noise, soft)
     logs = log_likelihood(store, operator, y, soft).numpy()
     noises = samplers.initial_noise(n * len(y), store.shape, seed).reshape(-1, n, *store.shape)
     with_halves = denoiser.given(halves(store, denoiser.priors, n, seed)) if n > 1 else denoiser

@@ -27,8 +27,9 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
 
     Args:
         store: the training set, or the path of a store.
-        operator: A, a callable on images (b, *shape) in [-1, 1], or a deepinv physics, whose A is
-            used without its noise model.
+        operator: A, the same for all y: a callable on images (b, *shape) in [-1, 1], or a deepinv
+            physics, whose A is used without its noise model. If y was measured from images in
+            [0, 1], pass ``lambda x: physics.A((x + 1) / 2)``.
         y: (B, *measured) measurements, each of the shape of A's output for one image.
         noise: standard deviation of the measurement noise, >= 0, in the units of y. At 0, only
             images that fit up to the rounding of float32 remain.
@@ -64,15 +65,17 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
 
 def check_measured(y: torch.Tensor) -> torch.Tensor:
     """Check measurements and return them as (B, m) float64."""
-    expected = "y: expected a tensor (B, *measured) of finite numbers, B at least 1"
-    if not isinstance(y, torch.Tensor) or y.ndim < 1 or not len(y):
-        raise ArgumentError(expected)
+    expected = "expected a tensor (B, *measured) of finite numbers, B at least 1"
+    if not isinstance(y, torch.Tensor):
+        raise ArgumentError(f"y: got {type(y).__name__}, {expected}")
+    if y.ndim < 1 or not len(y):
+        raise ArgumentError(f"y: got shape {tuple(y.shape)}, {expected}")
     _check_real("y", y)
     if not y.is_floating_point():  # bytes would be far from every image
         raise ArgumentError(f"y: got {y.dtype}, expected floats, in units of A x")
     check_dense("y", y)
     if not torch.isfinite(y).all():
-        raise ArgumentError(expected)
+        raise ArgumentError(f"y: got NaN or infinity, {expected}")
     return y.detach().to("cpu", torch.float64).reshape(len(y), -1)
 
 

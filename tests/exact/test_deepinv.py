@@ -49,6 +49,22 @@ def test_sigma_per_image_and_float64_input(store, images):
     assert analytic(store, labels=1)(x.double(), 0.2).dtype == torch.float64
 
 
+def test_a_number_is_not_rounded_to_float32(store, images):
+    golden = golddiff.GoldDiff(golddiff.Optimal(store), golddiff.PaperSchedule(variant="released"))
+    x = images[:2] + 0.3 * torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    from golddiff.deepinv import AnalyticDenoiser
+
+    assert torch.equal(AnalyticDenoiser(golden)(x, 0.3), (golden(2 * x - 1, 0.6) + 1) / 2)
+
+
+def test_what_the_call_cannot_use_is_refused(store, images):
+    d = analytic(store)
+    with pytest.raises(golddiff.ArgumentError, match="sigma: got None"):
+        d(images[:1], None)
+    with pytest.raises(golddiff.ArgumentError, match="labels: give them to AnalyticDenoiser"):
+        d(images[:1], 0.3, labels=3)
+
+
 def test_deepinvs_samplers_run_on_it(store, images):
     physics = deepinv.physics.Inpainting((3, 16, 16), mask=0.5)
     physics.noise_model = deepinv.physics.GaussianNoise(0.05)
