@@ -77,7 +77,7 @@ class Denoiser:
 
         Args:
             x: (B, *store.shape) noisy images, any device; of any float type, rounded to float32. On
-                a GPU, methods that support it run there (docs/guides/gpu.md), others on the CPU.
+                a GPU, methods that support it run there (see the guide to GPUs), others on the CPU.
             sigma: noise level > 0 in units of x0 (x0 in [-1, 1]); one number or (B,).
             labels: class index, one or (B,); a query then uses only the images of its class.
 
@@ -130,8 +130,8 @@ class Denoiser:
 
     def _weighs_none(self, name: str, more: str = "") -> ArgumentError:
         return ArgumentError(
-            f"{name}: {type(self).__name__} weighs no training images; expected a method that "
-            f"does, such as Optimal, PCA, Kamb or GoldDiff{more}"
+            f"{name}: {type(self).__name__} does not support it; expected a method that "
+            f"weighs training images, such as Optimal, PCA, Kamb or GoldDiff{more}"
         )
 
     def posterior(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> ExactPosterior:

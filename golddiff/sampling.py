@@ -57,7 +57,7 @@ class Samples:
     """The result of :func:`sample`; iterates over its images.
 
     Attributes:
-        images: (n, *shape) float32; pixels in [-1, 1].
+        images: (n, *shape) float32; pixels are in [-1, 1] after DDIM, and may exceed it after Heun.
         x_init: (n, *shape) float32, the unit normal starting noise.
         sigmas: noise level of each step, descending.
         trajectory: (steps, n, *shape) predicted x0 at each step, or None.

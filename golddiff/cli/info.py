@@ -8,6 +8,7 @@ from pathlib import Path
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import JsonPath, check_apart
 from golddiff.cli.terminal import describe, say, starting, summary, waiting, write_json
+from golddiff.system.units import counted
 
 CLASSES_SHOWN = 20
 
@@ -47,7 +48,8 @@ def info(options: _InfoOptions) -> None:
         more = f", and {hidden:,} more" if hidden else ""
         say(f"classes: {', '.join(shown)}{more}")
     if store.manifest.skipped:
-        say(f"skipped when the store was built: {store.manifest.skipped:,} unreadable images")
+        left_out = counted(store.manifest.skipped, "unreadable image")
+        say(f"skipped when the store was built: {left_out}")
     if options.verify:
         say(f"checksums: all {len(store.manifest.files)} files match")
     write_json(options.json, {**summary(store), "verified": options.verify})

@@ -131,14 +131,17 @@ class Masks:
 class PCA(Estimator):
     """D(x)_q = sum_i softmax_i(-sum_n M_nq (x_n - x_in)^2 / (2 sigma^2)) x_iq.
 
-    The binary mask M is computed from the covariance of all training images; see
-    :func:`golddiff.estimators.masks.locality_mask`. With ``labels`` the class restricts the images
-    but not the mask, as in the released code. Source: Lukoianov et al. 2025; paper Eq. 3.
+    M is binary: M_nq = 1 where |W_nq / W_nn| is at least ``mask_threshold`` times the largest such
+    entry of the matrix, and for n = q. W = C (C + sigma^2 I)^-1, with the covariance C of all
+    training images (:func:`golddiff.estimators.masks.locality_mask`). With ``labels`` the class
+    restricts the images but not the mask, as in the released code. Source: Lukoianov et al. 2025;
+    paper Eq. 3.
 
     Args:
         store: the training set.
-        mask_threshold: fraction of max|M| that an entry must reach, in [0, 1]. Released GoldDiff:
-            0.02 (MNIST, Fashion-MNIST, ImageNet), 0.03 (CIFAR-10, CelebA-HQ), 0.04 (AFHQ).
+        mask_threshold: fraction of the largest entry that an entry must reach, in [0, 1].
+            Released GoldDiff: 0.02 (MNIST, Fashion-MNIST, ImageNet), 0.03 (CIFAR-10, CelebA-HQ),
+            0.04 (AFHQ).
         weighting: "ss", the exact softmax over all images, or "wss", Lukoianov's average of the
             softmax averages of consecutive batches in store order.
         batch_size: number of images in a batch of "wss".

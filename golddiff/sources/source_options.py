@@ -32,7 +32,7 @@ class SourceOptions:
         labels: N integers >= 0, one for each example of the whole source (before ``limit``); they
             replace the source's own labels.
         value_range: least and largest value of float images, mapped to -1 and 1: they are pixels,
-            and samples are clipped. None: floats keep their values, and may be latents.
+            and DDIM clips samples. None: floats keep their values, and may be latents.
 
     Raises:
         ArgumentError: an option has a value that is not allowed.

@@ -48,7 +48,7 @@ class ImageStore(TrainingSet):
         classes: the non-empty classes.
         names: file name of each image in its folder, archive or table; None if it has none.
         is_pixels (bool): whether values are pixels in [-1, 1]: 8-bit images, or floats whose
-            ``value_range`` was given. Samples are then clipped.
+            ``value_range`` was given. DDIM then clips samples.
         flat: (n, d) uint8 or float32, memory-mapped.
         stored: ``flat`` with its scale and offset to [-1, 1]: value = flat * scale + offset.
         radius: R = max_i ||x_i||, rounded up; the data radius of the paper's Theorem 1.
@@ -92,7 +92,7 @@ class ImageStore(TrainingSet):
         Args:
             path: the store's folder.
             memory_limit: bytes of the store's files that may be resident in this process at a
-                time; the store may be larger (docs/guides/large-sets.md). The working memory of
+                time; the store may be larger (see the guide to large sets). The working memory of
                 methods comes on top; an estimator's own ``memory_limit`` bounds it.
 
         Raises:

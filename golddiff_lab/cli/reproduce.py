@@ -11,7 +11,7 @@ from golddiff.cli.options import Threads
 from golddiff.cli.terminal import counting, say
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
-from golddiff_lab.paper.datasets import ORACLE_SUFFIXES, parse_paths
+from golddiff_lab.paper.datasets import DATA_SETS, ORACLE_SUFFIXES, parse_paths
 from golddiff_lab.paper.registry import EXPERIMENTS, find, of_the_paper
 from golddiff_lab.paper.settings import Settings
 
@@ -25,8 +25,8 @@ class ReproduceOptions:
     name: str | None = argument("Name of an experiment (see --list), or all.", None)
     listed: bool = option("List the experiments.", False, names=("--list",))
     data: list[str] | None = option(
-        "A data set: a store, or images to index; repeat the option for several. Names: mnist, "
-        "fashion-mnist, cifar10, celeba-hq, afhq, imagenet, imagenet64-100.",
+        "A data set: a store, or images to index; repeat the option for several. Names: "
+        f"{', '.join(DATA_SETS)}.",
         None,
         metavar="NAME=PATH",
     )
