@@ -87,27 +87,27 @@ def evaluate(options: _EvaluateOptions) -> None:
     from golddiff.evaluation.compare import compare
     from golddiff.evaluation.references import OracleFile, reference_run
     from golddiff.evaluation.runs import RunSettings
-    from golddiff.samplers import sampler_named
+    from golddiff.samplers import check_settings, sampler_named
     from golddiff.store.images import ImageStore
 
     if options.oracle_sampler is not None:
         sampler_named(options.oracle_sampler, "oracle_sampler")
-    method_run = RunSettings(
-        options.n, options.steps, options.sampler, options.seed, batch=options.batch_size
+    n, steps, seed, batch = check_settings(
+        options.n, options.steps, options.sampler, options.seed, options.batch_size
     )
     store = ImageStore.open(options.store)
     with waiting("computing the network's checksum"):
-        oracle = OracleFile.at(options.oracle)
-    labels = parse_labels(options.labels, store, options.n)
-    method_run = replace(method_run, labels=tuple(labels) if labels else None)
+        oracle = OracleFile(options.oracle)
+    labels = parse_labels(options.labels, store, n)
+    classes = None if labels is None else tuple(labels)
+    method_run = RunSettings(n, steps, options.sampler, seed, classes, batch)
     oracle_run = replace(method_run, sampler=options.oracle_sampler or options.sampler)
-    total = options.n * options.steps
-    with counting("sampling with the oracle", total) as on_step:
+    with counting("sampling with the oracle", n * steps) as on_step:
         reference = reference_run(oracle, store, oracle_run, on_step=on_step)
     evaluations = {}
     for name, settings in method_settings.items():
-        denoiser = create_with_bars(name, store, settings, options.seed)
-        with counting(f"evaluating {name}", total) as on_step:
+        denoiser = create_with_bars(name, store, settings, seed)
+        with counting(f"evaluating {name}", n * steps) as on_step:
             evaluations[name] = compare(
                 denoiser, reference, method_run, single_step=options.single_step, on_step=on_step
             )

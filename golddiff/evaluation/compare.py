@@ -11,18 +11,10 @@ import torch
 from golddiff.denoiser import Denoiser
 from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
-from golddiff.evaluation.runs import OracleCall, Run, RunSettings, TimedDenoiser, denoise, run
+from golddiff.evaluation.runs import OracleCall, Run, RunSettings, TimedDenoiser, run
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.noise import Labels
-from golddiff.samplers import (
-    Space,
-    check_denoises,
-    check_settings,
-    initial_noise,
-    noise_levels,
-    sampler_named,
-    steps,
-)
+from golddiff.samplers import Space, check_denoises, check_settings, sampler_named
 from golddiff.sampling import OnStep
 from golddiff.system.arguments import classes_of
 from golddiff.system.errors import ArgumentError
@@ -167,11 +159,10 @@ def evaluate(
     check_oracle(oracle, denoiser.store)
     batch = check_count("batch", batch)
     n, steps, seed, _ = check_settings(n, steps, sampler, seed)
-    settings = RunSettings(n, steps, sampler, seed, batch=batch)
-    if labels is not None:
-        settings = replace(settings, labels=tuple(classes_of(labels, n).tolist()))
+    classes = None if labels is None else tuple(classes_of(labels, n).tolist())
+    settings = RunSettings(n, steps, sampler, seed, classes, batch)
     if isinstance(denoiser, Denoiser):
-        for label in settings.labels or ():
+        for label in classes or ():
             denoiser.store.count_of(label)  # raises before the oracle's run, which may be long
     sampler_named(oracle_sampler or sampler, "oracle_sampler")
     oracle_settings = replace(settings, sampler=oracle_sampler or sampler)
@@ -203,8 +194,12 @@ def compare(
     """:func:`evaluate` against an existing run of the oracle (from :func:`runs.run`)."""
     store, pixels = denoiser.store, denoiser.store.is_pixels
     one_image = replace(settings, n=1, labels=settings.labels and settings.labels[:1])
+    timed, (rows, labels) = TimedDenoiser(denoiser, store), settings.batches[0]
     with peak_memory() as memory:
-        setup = run(denoiser, store, one_image).seconds + _first_batch(denoiser, settings)
+        setup = run(denoiser, store, one_image).seconds
+        # Other kernels compile for many queries than for one.
+        timed(reference.states[0, rows], reference.sigmas[0], labels)
+        setup += timed.seconds
         own_run = run(denoiser, store, settings, on_step)
     oracle_sampler = reference.settings.sampler
     same_sampler = oracle_sampler == settings.sampler
@@ -217,7 +212,7 @@ def compare(
         reference.settings.kept,
         reference.sigmas,
         _curve(own_run.predictions, reference.predictions, pixels) if same_sampler else None,
-        _curve(_at_states(denoiser, reference, settings), reference.predictions, pixels)
+        _curve(_at_states(timed, reference, settings), reference.predictions, pixels)
         if single_step
         else None,
         own_run.seconds / (settings.n * settings.steps),
@@ -227,20 +222,10 @@ def compare(
     )
 
 
-def _first_batch(denoiser: Denoiser, settings: RunSettings) -> float:
-    """Seconds of one step of a full batch; other kernels compile for many queries than for one."""
-    noise = initial_noise(min(settings.batch, settings.n), denoiser.store.shape, settings.seed)
-    levels = noise_levels(settings.steps, settings.sampler)
-    timed = TimedDenoiser(denoiser, denoiser.store)
-    next(steps(timed, noise, levels, settings.sampler, settings.labels_of(slice(len(noise)))))
-    return timed.seconds
-
-
-def _at_states(denoiser: Denoiser, reference: Run, settings: RunSettings) -> torch.Tensor:
+def _at_states(denoiser: TimedDenoiser, reference: Run, settings: RunSettings) -> torch.Tensor:
     """The denoiser's predictions at the reference's states, (kept, n, *shape)."""
-    batches = [slice(i, i + settings.batch) for i in range(0, settings.n, settings.batch)]
     predictions = [
-        torch.cat([denoise(denoiser, x[b], sigma, settings.labels_of(b)) for b in batches])
+        torch.cat([denoiser(x[rows], sigma, labels) for rows, labels in settings.batches])
         for x, sigma in zip(reference.states, reference.sigmas, strict=True)
     ]
     return torch.stack(predictions)

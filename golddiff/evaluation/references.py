@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 
@@ -26,18 +26,12 @@ TENSORS = ("images", "states", "predictions")
 _FORMAT = 2  # version of the files; changing it invalidates all cached runs
 
 
-@dataclass
 class OracleFile:
-    """The weights of an oracle and their checksum; the network is loaded on first use."""
+    """A file or folder of weights and its checksum; the network is loaded on first use."""
 
-    path: Path  # file or folder of the weights
-    checksum: str  # see :func:`weights_checksum`
-
-    @classmethod
-    def at(cls, path: str | Path) -> OracleFile:
-        """The oracle at an existing path."""
-        path = Path(path).expanduser()
-        return cls(path, weights_checksum(path))
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser()
+        self.checksum = weights_checksum(self.path)
 
     @cached_property
     def call(self) -> OracleCall:

@@ -10,15 +10,7 @@ import torch
 
 from golddiff.figures.trajectory import thinned
 from golddiff.noise import Labels, Sigma
-from golddiff.samplers import (
-    Space,
-    State,
-    check_output,
-    check_settings,
-    initial_noise,
-    noise_levels,
-    steps,
-)
+from golddiff.samplers import Space, State, check_output, initial_noise, noise_levels, steps
 from golddiff.sampling import OnStep
 
 STEPS_KEPT = 20  # most steps stored of a run, evenly spaced, to bound the memory
@@ -38,12 +30,11 @@ class RunSettings:
     labels: tuple[int, ...] | None = None  # one class per image, or None
     batch: int = 16  # images denoised together; affects the time, not the images
 
-    def __post_init__(self) -> None:
-        check_settings(self.n, self.steps, self.sampler, self.seed, self.batch)
-
-    def labels_of(self, rows: slice) -> list[int] | None:
-        """The classes of some images."""
-        return None if self.labels is None else list(self.labels[rows])
+    @property
+    def batches(self) -> list[tuple[slice, list[int] | None]]:
+        """The rows of the images of each batch, and their classes."""
+        rows = [slice(i, i + self.batch) for i in range(0, self.n, self.batch)]
+        return [(own, None if self.labels is None else list(self.labels[own])) for own in rows]
 
     @property
     def kept(self) -> list[int]:
@@ -70,7 +61,7 @@ class Run:
 
 
 class TimedDenoiser:
-    """A denoiser whose calls are timed."""
+    """A denoiser or oracle whose calls are checked and timed."""
 
     def __init__(self, denoiser: OracleCall, store: Space) -> None:
         self.denoiser = denoiser
@@ -78,20 +69,15 @@ class TimedDenoiser:
         self.seconds, self.processor_seconds = 0.0, 0.0
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """Call the denoiser and add to the timings."""
+        """E[x0 | x] with x's shape and device; ``labels`` None is not passed on."""
         start, processor = time.perf_counter(), time.process_time()
-        x0 = denoise(self.denoiser, x, sigma, labels)
+        x0 = self.denoiser(x, sigma) if labels is None else self.denoiser(x, sigma, labels)
+        check_output("oracle", x0, x)
+        # Copying to the CPU also waits for the GPU, without which the timing would be wrong.
+        x0 = x0.detach().to(x.device, torch.float32)
         self.seconds += time.perf_counter() - start
         self.processor_seconds += time.process_time() - processor
         return x0
-
-
-def denoise(denoiser: OracleCall, x: torch.Tensor, sigma: Sigma, labels: Labels) -> torch.Tensor:
-    """Call the denoiser; the result has x's shape and device. ``labels`` None is not passed on."""
-    x0 = denoiser(x, sigma) if labels is None else denoiser(x, sigma, labels)
-    check_output("oracle", x0, x)
-    # Copying to the CPU also waits for the GPU, without which the timing would be wrong.
-    return x0.detach().to(x.device, torch.float32)
 
 
 def run(
@@ -103,8 +89,7 @@ def run(
     levels = noise_levels(settings.steps, settings.sampler)
     kept: list[list[State]] = []
     images = []
-    for rows in (slice(i, i + settings.batch) for i in range(0, settings.n, settings.batch)):
-        labels = settings.labels_of(rows)
+    for rows, labels in settings.batches:
         kept.append([])
         for step, state in enumerate(steps(timed, x_init[rows], levels, settings.sampler, labels)):
             if step in settings.kept:

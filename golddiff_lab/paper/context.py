@@ -83,7 +83,7 @@ class Context(Settings):
         if name not in self.oracles:
             return None
         if name not in self._oracles:
-            self._oracles[name] = OracleFile.at(self.oracles[name])
+            self._oracles[name] = OracleFile(self.oracles[name])
         return self._oracles[name]
 
     def part(self, name: str, store: ImageStore, images: int | None) -> ImageStore:

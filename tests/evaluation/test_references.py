@@ -21,7 +21,7 @@ def store(make_store, smooth_images):
 def oracle(store, tmp_path):
     path = tmp_path / "weights.bin"
     path.write_bytes(b"one")
-    network = OracleFile.at(path)
+    network = OracleFile(path)
     network.call = Shrinking(store.images().mean(0), store.shape)
     return network
 
@@ -64,7 +64,7 @@ def test_other_weights_need_another_run(store, oracle, tmp_path):
     settings = RunSettings(2, 2)
     reference_run(oracle, store, settings, tmp_path)
     oracle.path.write_bytes(b"two")
-    other = OracleFile.at(oracle.path)
+    other = OracleFile(oracle.path)
     assert other.checksum != oracle.checksum
     other.call = Shrinking(0.0, store.shape)
     reference_run(other, store, settings, tmp_path)
@@ -105,7 +105,7 @@ def test_the_network_is_loaded_once_when_first_needed(monkeypatch, tmp_path):
         golddiff, "load_oracle", lambda p, device: loaded.append(p) or Shrinking(0.0, (1, 6, 6)),
         raising=False,
     )  # fmt: skip
-    oracle = OracleFile.at(path)
+    oracle = OracleFile(path)
     assert loaded == []
     assert oracle.call is oracle.call
     assert loaded == [path]
