@@ -216,16 +216,15 @@ def write_folder(
 
 def _figure(reference: Run, evaluations: dict[str, Evaluation], results: dict[str, Any]) -> Any:
     """Images of each method and the oracle from the same noise, one row each."""
-    from golddiff.figures.methods import Block, MethodImages, draw_methods
+    from golddiff.figures.methods import Block, draw_methods
     from golddiff.samplers import initial_noise
 
     settings = next(iter(evaluations.values())).settings
     shown = min(SHOWN, settings.n)
-    rows = {
-        METHODS[m].title: MethodImages(e.images[:shown], e.seconds) for m, e in evaluations.items()
-    }
-    seconds = reference.seconds / (settings.n * settings.steps)
-    rows["oracle"] = MethodImages(reference.images[:shown], seconds)
+    images = {METHODS[m].title: e.images[:shown] for m, e in evaluations.items()}
+    seconds = {METHODS[m].title: e.seconds for m, e in evaluations.items()}
+    images["oracle"] = reference.images[:shown]
+    seconds["oracle"] = reference.seconds / (settings.n * settings.steps)
     noise = initial_noise(shown, tuple(reference.images.shape[1:]), settings.seed)
     name = Path(results["store"]["path"]).name
-    return draw_methods([Block("", f"{name}, {settings.steps} steps", noise, rows)])
+    return draw_methods([Block("", f"{name}, {settings.steps} steps", noise, images, seconds)])

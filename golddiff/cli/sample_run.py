@@ -181,7 +181,7 @@ def _draw(run: SampleRun) -> None:
 def _draw_trajectory(run: SampleRun, predictions: torch.Tensor, path: Path) -> None:
     from golddiff.figures.points import draw_points
     from golddiff.figures.sources import class_name
-    from golddiff.figures.trajectory import ROWS, Row, draw_trajectory
+    from golddiff.figures.trajectory import ROWS, draw_trajectory
     from golddiff.system.pictures import save
 
     store, labels = run.store, run.labels
@@ -190,7 +190,7 @@ def _draw_trajectory(run: SampleRun, predictions: torch.Tensor, path: Path) -> N
     else:
         shown = range(min(run.job.n, ROWS))
         names = ["" if labels is None else class_name(store, labels[i]) for i in shown]
-        rows = [Row(name, predictions[:, i]) for i, name in enumerate(names)]
+        rows = [(name, predictions[:, i]) for i, name in enumerate(names)]
         title = f"{run.job.method} over {store.manifest.source}: the prediction x0 of each step"
         classes = None if labels is None else set(labels[:ROWS])
         sizes = None if run.subsets is None else _size_texts(run.subsets, classes)

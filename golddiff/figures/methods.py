@@ -16,36 +16,30 @@ LABEL = 2.3
 
 
 @dataclass(frozen=True)
-class MethodImages:
-    """One method's images from the block's noise."""
-
-    images: torch.Tensor  # (n, C, H, W) in [-1, 1]
-    seconds: float  # per image and step
-
-
-@dataclass(frozen=True)
 class Block:
     """The columns of one training set."""
 
     name: str  # short, for the row labels ("digits")
     title: str  # above the columns
     noise: torch.Tensor  # (n, C, H, W), the starting noise
-    made: dict[str, MethodImages]  # by the method's title, in the order of the rows
+    # By the method's title, in the order of the rows
+    images: dict[str, torch.Tensor]  # (n, C, H, W) in [-1, 1]
+    seconds: dict[str, float]  # per image and step
 
 
 def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:
     """One row per method, one block of columns per training set; the top row is the noise."""
-    methods = list(blocks[0].made)
+    methods = list(blocks[0].images)
     widths = [len(block.noise) for block in blocks]
     size = (LABEL + CELL * sum(widths), 0.95 + CELL * (1 + len(methods)))
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(1, len(blocks), squeeze=False, width_ratios=widths)[0]
     labels = ["starting noise"]
     for method in methods:
-        times = " · ".join(f"{b.name} {duration(b.made[method].seconds)}".strip() for b in blocks)
+        times = " · ".join(f"{b.name} {duration(b.seconds[method])}".strip() for b in blocks)
         labels.append(f"{method}\n{times}")
     for axes, block in zip(grid, blocks, strict=True):
-        images = torch.cat([block.noise / 2, *(block.made[m].images for m in methods)])
+        images = torch.cat([block.noise / 2, *(block.images[m] for m in methods)])
         draw_rows(axes, images, labels if axes is grid[0] else [""] * len(labels))
         axes.set_title(block.title, fontsize=11, parse_math=False)
     figure.supxlabel(caption, fontsize=8.5, color="0.35")

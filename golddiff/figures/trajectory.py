@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from matplotlib.figure import Figure
@@ -16,39 +15,31 @@ COLUMNS = 12
 CELL = 0.95  # inches
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of the picture: an image at each step."""
-
-    label: str  # at the left; may be empty
-    images: torch.Tensor  # (steps, C, H, W) in [-1, 1]
-
-
 def draw_trajectory(
-    rows: Sequence[Row],
+    rows: Sequence[tuple[str, torch.Tensor]],
     sigmas: Sequence[float],
     subset_sizes: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
     """One row per sample and one column per step, headed by its noise and golden subset size.
 
+    A row is its label, which may be empty, and its images (steps, C, H, W) in [-1, 1].
     Draws at most 8 rows and at most 12 evenly spaced steps, including the first and the last.
     """
     shown = thinned(len(sigmas), COLUMNS)
-    rows = rows[:ROWS]
+    labels = [label for label, _ in rows[:ROWS]]
     heads = [level(sigmas[i]) for i in shown]
     xlabel = "noise σ"
     if subset_sizes is not None:
         heads = [f"{head}\n{subset_sizes[i]}" for head, i in zip(heads, shown, strict=True)]
         xlabel = "noise σ, and below it the size k of the golden subset"
-    left = 0.25 + 0.075 * max(len(row.label) for row in rows)
+    left = 0.25 + 0.075 * max(map(len, labels))
     width = max(5.0, left + CELL * len(shown))
     title, title_height = wrapped(title, width)
-    height = 0.7 + title_height + CELL * len(rows)
+    height = 0.7 + title_height + CELL * len(labels)
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
-    images = torch.cat([row.images[shown] for row in rows])
-    draw_rows(axes, images, [row.label for row in rows], heads)
+    draw_rows(axes, torch.cat([images[shown] for _, images in rows[:ROWS]]), labels, heads)
     axes.set_xlabel(xlabel, fontsize=9, color="0.35")
     axes.xaxis.set_label_position("top")
     if title:

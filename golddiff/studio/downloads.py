@@ -15,7 +15,7 @@ from golddiff import __version__
 from golddiff.attribution import PixelSources
 from golddiff.estimators.describe import describe
 from golddiff.estimators.registry import SHOWN
-from golddiff.figures.trajectory import Row, draw_trajectory
+from golddiff.figures.trajectory import draw_trajectory
 from golddiff.studio.grid import draw_grid
 from golddiff.studio.run import Curves, Run, Selection
 from golddiff.system.pictures import rendered
@@ -39,7 +39,7 @@ def draw_run(run: Run, selected: Selection) -> Image.Image:
     count = run.steps_done
     grid = draw_grid(run, count - 1, False, selected)
     rows = [
-        Row(SHOWN[method].title, torch.stack([state.x0[0] for state in states[:count]]))
+        (SHOWN[method].title, torch.stack([state.x0[0] for state in states[:count]]))
         for method, states in run.states.items()
     ]
     budgets, title = run.budgets(selected.method), "first image"

@@ -139,11 +139,11 @@ def _open(source: str, reading: SourceOptions) -> ImageStore:
 
 
 def _block(source: str, n: int, store: ImageStore, seed: int, bar: Progress) -> Block:
-    from golddiff.figures.methods import Block, MethodImages
+    from golddiff.figures.methods import Block
     from golddiff.samplers import initial_noise
     from golddiff.sampling import sample
 
-    made = {}
+    images, seconds = {}, {}
     for i, name in enumerate(SHOWN, 1):
         denoiser = create(name, store, seed=seed)
         # A bar per method, because some take many times as long as others.
@@ -155,11 +155,12 @@ def _block(source: str, n: int, store: ImageStore, seed: int, bar: Progress) -> 
         sample(denoiser, n, STEPS, seed=seed, trajectory=False, on_step=on_step)
         start = time.perf_counter()
         samples = sample(denoiser, n, STEPS, seed=seed, trajectory=False, on_step=on_step)
-        seconds = (time.perf_counter() - start) / (n * STEPS)
-        made[SHOWN[name].title] = MethodImages(samples.images, seconds)
+        title = SHOWN[name].title
+        images[title] = samples.images
+        seconds[title] = (time.perf_counter() - start) / (n * STEPS)
         bar.remove_task(task)
-    title = f"{source}: {store.n:,} training images, {shape_text(store.shape)}"
-    return Block(source, title, initial_noise(n, store.shape, seed), made)
+    about = f"{source}: {store.n:,} training images, {shape_text(store.shape)}"
+    return Block(source, about, initial_noise(n, store.shape, seed), images, seconds)
 
 
 def _caption() -> str:

@@ -18,6 +18,7 @@ from golddiff_lab.paper.likeness_tables import ALL, MAIN_COLUMNS, MNIST_COLUMNS
 from golddiff_lab.paper.page import Page
 
 SHOWN = 5
+ORACLE = "oracle (network)"  # the label of the last row
 COLUMNS = (*MNIST_COLUMNS, *MAIN_COLUMNS)
 
 
@@ -61,26 +62,24 @@ def _scores(result: Result) -> dict[str, float | None]:
 
 
 def _draw(context: Context, available: list[Here], part: bool) -> object:
-    from golddiff.figures.methods import Block, MethodImages, draw_methods
+    from golddiff.figures.methods import Block, draw_methods
     from golddiff.samplers import initial_noise
 
     shown = min(SHOWN, PICTURES, context.n)
     blocks = []
     for here in available:
-        by_title = {}
+        images, seconds = {}, {}
         for row in ALL:
             result = likeness(context, here, row)
             star = "*" if part and row.method == "kamb" else ""
-            by_title[row.title + star] = MethodImages(
-                unpacked(result["pictures"])[:shown], result["seconds"]["per_image_and_step"]
-            )
+            images[row.title + star] = unpacked(result["pictures"])[:shown]
+            seconds[row.title + star] = result["seconds"]["per_image_and_step"]
         reference = reference_of(context, here)
         # Packed and unpacked to round them like the other rows.
-        images = unpacked(packed(reference.images[:shown]))
-        seconds = reference.seconds / (here.settings.n * here.settings.steps)
-        by_title["oracle (network)"] = MethodImages(images, seconds)
+        images[ORACLE] = unpacked(packed(reference.images[:shown]))
+        seconds[ORACLE] = reference.seconds / (here.settings.n * here.settings.steps)
         noise = initial_noise(shown, here.store.shape, context.seed)
-        blocks.append(Block(here.column.title, here.column.title, noise, by_title))
+        blocks.append(Block(here.column.title, here.column.title, noise, images, seconds))
     steps = available[0].settings.steps
     note = f" *Kamb over {context.kamb_images:,} random images." if part else ""
     caption = f"{steps} DDIM steps, seed {context.seed}; measured seconds an image and step.{note}"

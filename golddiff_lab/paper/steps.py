@@ -54,8 +54,7 @@ def _page(
     results = [_predictions(context, name, store, row, label) for row in ROWS]
     sigmas = results[0]["sigmas"]
     rows = [
-        trajectory.Row(row.title, unpacked(result["pictures"]))
-        for row, result in zip(ROWS, results, strict=True)
+        (row.title, unpacked(result["pictures"])) for row, result in zip(ROWS, results, strict=True)
     ]
     about = (
         f"{title}: {len(store.rows_of(label)):,} images (checksum "

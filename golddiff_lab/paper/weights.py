@@ -13,7 +13,7 @@ from golddiff.estimators.pca import PCA
 from golddiff.evaluation.runs import Run, RunSettings
 from golddiff.evaluation.runs import run as run_sampler
 from golddiff.figures.curves import Panel, Series
-from golddiff.figures.trajectory import Row, draw_trajectory
+from golddiff.figures.trajectory import draw_trajectory
 from golddiff.kernels.contributions import Weights
 from golddiff.metrics import mse_per_image
 from golddiff.store.cache import SourceOptions, cached_store
@@ -184,7 +184,7 @@ def _page(title: str, store: ImageStore, threshold: float, result: Result) -> Pa
     rows = [{k: v for k, v in result.items() if k != "pictures"}]
     page = Page(lines, rows, _panels(title, result))
     page.pictures["weights-pictures"] = draw_trajectory(
-        [Row(label, unpacked(text)) for label, text in result["pictures"].items()], sigmas,
+        [(label, unpacked(text)) for label, text in result["pictures"].items()], sigmas,
         title=f"PCA on {title}, from random subsets: the x0 predicted at each step",
     )  # fmt: skip
     return page

@@ -4,8 +4,8 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import golddiff
-from golddiff.figures.methods import Block, MethodImages, draw_methods
-from golddiff.figures.trajectory import Row, draw_trajectory, thinned
+from golddiff.figures.methods import Block, draw_methods
+from golddiff.figures.trajectory import draw_trajectory, thinned
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import atomic_write
 from golddiff.system.pictures import cells, draw_grid, mosaic, save, to_pixels
@@ -72,7 +72,7 @@ def test_thinned_steps_keep_the_first_and_the_last(count, limit):
 
 
 def test_trajectory_columns_are_labelled_with_sigma_and_subset_size():
-    rows = [Row("one", torch.zeros(3, 1, 4, 4)), Row("two", torch.zeros(3, 1, 4, 4))]
+    rows = [("one", torch.zeros(3, 1, 4, 4)), ("two", torch.zeros(3, 1, 4, 4))]
     figure = draw_trajectory(rows, [60.8, 2.0, 0.01], ["180", "95", "90"], "title")
     (axes,) = figure.axes
     labels = [text.get_text() for text in axes.get_xticklabels()]
@@ -81,7 +81,7 @@ def test_trajectory_columns_are_labelled_with_sigma_and_subset_size():
 
 
 def test_a_long_title_of_a_trajectory_stays_within_the_picture():
-    rows = [Row("", torch.zeros(2, 1, 4, 4))]
+    rows = [("", torch.zeros(2, 1, 4, 4))]
     figure = draw_trajectory(rows, [3.0, 0.1], None, 5 * "golddiff-pca over digits, ")
     FigureCanvasAgg(figure).draw()
     box = figure._suptitle.get_window_extent()
@@ -89,18 +89,16 @@ def test_a_long_title_of_a_trajectory_stays_within_the_picture():
 
 
 def test_names_that_look_like_broken_formulas_can_be_drawn(tmp_path):
-    rows = [Row(r"$\frac{$", torch.zeros(3, 1, 4, 4))]
+    rows = [(r"$\frac{$", torch.zeros(3, 1, 4, 4))]
     figure = draw_trajectory(rows, [60.8, 2.0, 0.01], None, r"over $\frac{$")
     save("out", figure, tmp_path / "trajectory.png")
     assert (tmp_path / "trajectory.png").stat().st_size > 1000
 
 
 def test_the_methods_picture_names_each_method_and_its_time(tmp_path):
-    methods = {
-        "A": MethodImages(torch.zeros(2, 1, 4, 4), 0.0123),
-        "B": MethodImages(torch.zeros(2, 1, 4, 4), 1.5),
-    }
-    figure = draw_methods([Block("set", "a set", torch.randn(2, 1, 4, 4), methods)])
+    images = {name: torch.zeros(2, 1, 4, 4) for name in "AB"}
+    seconds = {"A": 0.0123, "B": 1.5}
+    figure = draw_methods([Block("set", "a set", torch.randn(2, 1, 4, 4), images, seconds)])
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert labels == ["starting noise", "A\nset 12 ms", "B\nset 1.5 s"]
     save("out", figure, tmp_path / "methods.png")
