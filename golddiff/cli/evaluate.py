@@ -90,18 +90,18 @@ def evaluate(options: _EvaluateOptions) -> None:
     from golddiff.samplers import check_settings, sampler_named
     from golddiff.store.images import ImageStore
 
-    if options.oracle_sampler is not None:
-        sampler_named(options.oracle_sampler, "oracle_sampler")
     n, steps, seed, batch = check_settings(
         options.n, options.steps, options.sampler, options.seed, options.batch_size
     )
+    oracle_sampler = options.oracle_sampler or options.sampler
+    sampler_named(oracle_sampler, "oracle_sampler")
     store = ImageStore.open(options.store)
     with waiting("computing the network's checksum"):
         oracle = OracleFile(options.oracle)
     labels = parse_labels(options.labels, store, n)
     classes = None if labels is None else tuple(labels)
     method_run = RunSettings(n, steps, options.sampler, seed, classes, batch)
-    oracle_run = replace(method_run, sampler=options.oracle_sampler or options.sampler)
+    oracle_run = replace(method_run, sampler=oracle_sampler)
     with counting("sampling with the oracle", n * steps) as on_step:
         reference = reference_run(oracle, store, oracle_run, on_step=on_step)
     evaluations = {}

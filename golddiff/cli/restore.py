@@ -54,13 +54,11 @@ class _RestoreOptions:
         "Standard deviation of the picture's noise (white is 1, black -1); default: estimated "
         "from the picture.",
         None,
-        min=0.0,
     )
     softness: float | None = option(
         "Allowed misfit of training images, for pixels from -1 to 1; larger mixes more of them. "
         "Default 0.07.",
         None,
-        min=0.0,
     )
     method: str = option("Method: " + ", ".join(RESTORABLE) + ".", DEFAULT_METHOD, metavar="NAME")
     steps: Steps = 10
@@ -93,8 +91,7 @@ def restore(job: _RestoreOptions) -> None:
 
     from golddiff.estimators.operators import known_of
     from golddiff.estimators.restoring import for_restoring
-    from golddiff.evaluation.restored import SOFTNESS
-    from golddiff.evaluation.restored import restore as restored
+    from golddiff.evaluation import restored
     from golddiff.sources.picture import read_picture
 
     image = read_picture("picture", job.picture)
@@ -116,7 +113,7 @@ def restore(job: _RestoreOptions) -> None:
     if minutes > 2:
         say(f"this takes about {minutes:.0f} minutes; a smaller --deblur, --n or --size is faster")
     noise = _estimated_noise(job, opened, operator, y) if job.noise is None else job.noise
-    softness = SOFTNESS if job.softness is None else job.softness
+    softness = restored.SOFTNESS if job.softness is None else job.softness
     if noise == softness == 0:
         raise ArgumentError("softness: got 0 for a picture without noise, expected more than 0")
     denoiser: Denoiser
@@ -126,7 +123,7 @@ def restore(job: _RestoreOptions) -> None:
     else:
         denoiser = create_with_bars(job.method, opened, MethodSettings(), job.seed)
     with counting(f"restoring {job.picture.name}", job.n * job.steps) as on_step:
-        samples = restored(
+        samples = restored.restore(
             denoiser, y[None], operator, noise, softness=softness, n=job.n, steps=job.steps,
             seed=job.seed, attribution=job.explain is not None, on_step=on_step,
         )  # fmt: skip
@@ -204,20 +201,19 @@ def _report(job: _RestoreOptions, samples: Samples, n_training: int) -> dict[str
             if most < MIN_SPREAD
             else f"the restorations differ by up to {most:.2f} (white to black is 2)"
         )
-    novelty = samples.novelty if n_training > 1 else None
-    copies = 0 if novelty is None else int(novelty.copies.sum())
-    if novelty is not None:
-        say(novelty.about)
+    figures = {"spread": float(spread.mean()), "copies": 0}
+    if n_training == 1:
+        return figures | dict.fromkeys(("novelty", "nearest", "nearest_files"))
+    novelty, copies = samples.novelty, int(samples.novelty.copies.sum())
+    say(novelty.about)
     if copies:
         say(
             f"copies are expected where one of {n_training:,} images fits far better than the "
             "others; more images or a higher --softness help"
         )
-    return {
-        "spread": float(spread.mean()), "copies": copies,
-        "novelty": None if novelty is None else novelty.novelty.tolist(),
-        "nearest": None if novelty is None else novelty.nearest.tolist(),
-        "nearest_files": None if novelty is None else novelty.files,
+    return figures | {
+        "copies": copies, "novelty": novelty.novelty.tolist(),
+        "nearest": novelty.nearest.tolist(), "nearest_files": novelty.files,
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from golddiff.cli.options import Limit, Size
 from golddiff.cli.terminal import say, starting
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store
-from golddiff.studio import HOST, PORT, check_installed, serve
+from golddiff.studio import HOST, PORT, serve
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ def studio(options: _StudioOptions) -> None:
       golddiff studio --store photos.store --store cifar.store --port 8000
       golddiff studio --data photos/ --size 32
     """
-    check_installed()
     if (options.size is not None or options.limit is not None) and not options.data:
         raise ArgumentError("--size and --limit apply to --data only")
     starting()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
@@ -102,12 +103,13 @@ def _draw(axes: Axes, panel: Panel, colours: dict[str, int]) -> None:
         index = colours[line.like or line.name]
         colour = COLOURS[index % len(COLOURS)]
         marker = "" if line.dashed or len(line.x) > 40 else MARKERS[index % len(MARKERS)]
+        y = np.array(line.y, float)  # None becomes NaN, a gap
         axes.plot(
-            line.x, _numbers(line.y), color=colour, marker=marker, markersize=4, linewidth=1.4,
+            line.x, y, color=colour, marker=marker, markersize=4, linewidth=1.4,
             linestyle="--" if line.dashed else "-", label=line.name,
         )  # fmt: skip
         if line.low is not None and line.high is not None:
-            low, high = _numbers(line.low), _numbers(line.high)
+            low, high = np.array(line.low, float), np.array(line.high, float)
             axes.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_xscale(panel.xscale)
     axes.set_yscale(panel.yscale)
@@ -142,7 +144,3 @@ def _spaced(ticks: list[float]) -> list[float]:
         if tick > kept[-1] * ratio:
             kept.append(tick)
     return kept
-
-
-def _numbers(values: Sequence[float | None]) -> list[float]:
-    return [math.nan if value is None else float(value) for value in values]

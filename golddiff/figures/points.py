@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
+from torch.nn.functional import pad
 
 from golddiff.system.numbers import F32
 
@@ -43,7 +43,5 @@ def draw_points(
 
 def plane(points: torch.Tensor) -> F32:
     """The first two values of points (..., D) as (..., 2); for D = 1 the second is 0."""
-    values: F32 = points[..., :2].detach().cpu().numpy()
-    if values.shape[-1] == 1:
-        values = np.concatenate([values, np.zeros_like(values)], axis=-1)
+    values: F32 = pad(points, (0, 2 - points.shape[-1])).numpy(force=True)  # crops if D > 2
     return values

@@ -15,12 +15,6 @@ HOST, PORT = "127.0.0.1", 7860
 INSTALL = "pip install 'golddiff[studio]'"
 
 
-def check_installed() -> None:
-    """Raise ArgumentError if gradio, which the page needs, is not installed."""
-    if find_spec("gradio") is None:
-        raise ArgumentError(f"studio: needs gradio, which is not installed; run: {INSTALL}")
-
-
 def serve(
     stores: Mapping[str, Callable[[], ImageStore]],
     host: str = HOST,
@@ -37,8 +31,12 @@ def serve(
         port: port to listen on; 0 for any free port.
         open_browser: open the page in a browser if there is a screen.
         say: called with each message for the terminal.
+
+    Raises:
+        ArgumentError: gradio is not installed; no stores; the address cannot be listened on.
     """
-    check_installed()
+    if find_spec("gradio") is None:
+        raise ArgumentError(f"studio: needs gradio, which is not installed; run: {INSTALL}")
 
     from golddiff.studio.library import Library
     from golddiff.studio.server import bound_socket, run_server

@@ -65,15 +65,11 @@ class Run:
     x_init: torch.Tensor  # (n, *shape) common start, see golddiff.samplers.steps
     start: torch.Tensor  # (n, *shape) the start for display: noise, or the noisy image
     # By method, the states and seconds of the finished steps
-    states: dict[str, list[State]] = field(init=False)
-    seconds: dict[str, list[float]] = field(init=False)
+    states: dict[str, list[State]]
+    seconds: dict[str, list[float]]
     # Cached curves, by pixel and number of finished steps
     curves: dict[tuple[Selection, int], Curves] = field(default_factory=dict)
     stopped: threading.Event = field(default_factory=threading.Event)  # set to stop the run
-
-    def __post_init__(self) -> None:
-        self.states = {name: [] for name in self.denoisers}
-        self.seconds = {name: [] for name in self.denoisers}
 
     @property
     def steps_done(self) -> int:
@@ -141,4 +137,6 @@ def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -
         sigmas,
         noise if image is None else noised(image, sigmas[0], noise, s.sampler),
         noise if image is None else image + sigmas[0] * noise,
+        {name: [] for name in s.methods},
+        {name: [] for name in s.methods},
     )
