@@ -23,7 +23,7 @@ from golddiff.estimators.guided import Guided
 from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.oracles.diffusers_unet import SCHEDULE, vp_alphas
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS, V
-from golddiff.store.images import ImageStore
+from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.latents import decode, index_latents
 from golddiff.system.arguments import SHOWN, as_dense_tensor, check_batch, path_of
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError, one_line
@@ -232,7 +232,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
     def from_pretrained(
         cls,
         pretrained_model_name_or_path: str | os.PathLike[str],
-        store: ImageStore | str | os.PathLike[str] | None = None,
+        store: StoreOrPath | None = None,
         **given: Any,
     ) -> AnalyticUNet:
         """Load a model that :meth:`save_pretrained` wrote.
@@ -258,23 +258,19 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             log_spaced = saved["log_spaced"]
             if not isinstance(log_spaced, bool):
                 raise TypeError(f"log_spaced is {log_spaced!r}")
-            if not isinstance(store, ImageStore):
-                try:
-                    moved = None if store is None else path_of("store", store)
-                    store = ImageStore.open(moved or folder / saved["store"])
-                except StoreError as error:
-                    raise StoreError(
-                        f"{path}: {error}; give store= to say where it lies"
-                    ) from error
+            try:
+                images = opened(folder / saved["store"] if store is None else store)
+            except StoreError as error:
+                raise StoreError(f"{path}: {error}; give store= to say where it lies") from error
             size = saved["sample_size"]
             shape = (saved["in_channels"], *(size if isinstance(size, list) else (size, size)))
-            if shape != store.shape:
+            if shape != images.shape:
                 raise ArgumentError(
-                    f"store: holds images of shape {store.shape}, expected {shape}, for which "
+                    f"store: holds images of shape {images.shape}, expected {shape}, for which "
                     f"{path} was saved"
                 )
             model = cls(
-                build(saved["denoiser"], store),
+                build(saved["denoiser"], images),
                 saved["prediction_type"],
                 **{name: saved["schedule"][name] for name in BETAS},
                 scheduler_config={**saved["schedule"], LOG_SPACED[0]: log_spaced},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -201,6 +202,13 @@ def compare(
         timed(reference.states[0, rows], reference.sigmas[0], labels)
         setup += timed.seconds
         own_run = run(denoiser, store, settings, on_step)
+    single = None
+    if single_step:
+        at_states = [
+            torch.cat([timed(x[rows], sigma, labels) for rows, labels in settings.batches])
+            for x, sigma in zip(reference.states, reference.sigmas, strict=True)
+        ]
+        single = _curve(at_states, reference.predictions, pixels)
     oracle_sampler = reference.settings.sampler
     same_sampler = oracle_sampler == settings.sampler
     return Evaluation(
@@ -212,9 +220,7 @@ def compare(
         reference.settings.kept,
         reference.sigmas,
         _curve(own_run.predictions, reference.predictions, pixels) if same_sampler else None,
-        _curve(_at_states(timed, reference, settings), reference.predictions, pixels)
-        if single_step
-        else None,
+        single,
         own_run.seconds / (settings.n * settings.steps),
         own_run.processor_seconds / (settings.n * settings.steps),
         setup,
@@ -222,16 +228,7 @@ def compare(
     )
 
 
-def _at_states(denoiser: TimedDenoiser, reference: Run, settings: RunSettings) -> torch.Tensor:
-    """The denoiser's predictions at the reference's states, (kept, n, *shape)."""
-    predictions = [
-        torch.cat([denoiser(x[rows], sigma, labels) for rows, labels in settings.batches])
-        for x, sigma in zip(reference.states, reference.sigmas, strict=True)
-    ]
-    return torch.stack(predictions)
-
-
-def _curve(predictions: torch.Tensor, reference: torch.Tensor, pixels: bool) -> Curve:
+def _curve(predictions: Iterable[torch.Tensor], reference: torch.Tensor, pixels: bool) -> Curve:
     pairs = list(zip(predictions, reference, strict=True))
     mse = [float(mse_per_image(a, b, pixels).mean()) for a, b in pairs]
     r2 = torch.stack([r2_per_image(a, b, pixels).nanmean() for a, b in pairs])

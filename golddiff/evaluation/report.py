@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import os
 from collections.abc import Callable, Mapping
 from importlib import resources
@@ -91,8 +92,9 @@ def write_report(
         raise ArgumentError(
             f"samples: got points of shape {store.shape}, a report shows images (C, H, W)"
         )
+    limit = 1.0 if store.is_pixels else math.inf  # samples are clipped
     errors = [
-        float((_in_range(attribution) - image).abs().max())
+        float((attribution.reconstruct().clip(-limit, limit) - image).abs().max())
         for attribution, image in zip(attributions, samples.images, strict=True)
     ]
     restored = samples.about["method"].startswith("Restoring(")
@@ -235,12 +237,6 @@ def _note(outputs: int, novelty: Novelty | None) -> str:
         "Distances are root mean square differences on a scale from -1 to 1, and the nearest image "
         f"is found by exact search.{scale}"
     )
-
-
-def _in_range(attribution: Attribution) -> torch.Tensor:
-    """The output recomputed from its weights, clipped as samples are."""
-    image = attribution.reconstruct()
-    return image.clip(-1, 1) if attribution.store.is_pixels else image
 
 
 def _settings(samples: Samples, denoiser: Denoiser, others: Mapping[str, Any]) -> str:
