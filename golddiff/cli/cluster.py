@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rich.progress import Progress
 
+import golddiff
 from golddiff.cli.terminal import waiting
-
-if TYPE_CHECKING:
-    from golddiff.store.images import ImageStore
 
 
 def join(address: str) -> None:
     """Join the cluster at an address; "local" starts one on this machine's cores."""
-    from golddiff.cluster import connect
-
     with waiting("joining the cluster"):
-        connect(None if address == "local" else address)
+        golddiff.cluster.connect(None if address == "local" else address)
 
 
-def open_sharded(path: str, address: str, allow_missing: bool) -> ImageStore:
+def open_sharded(path: str, address: str, allow_missing: bool) -> golddiff.ImageStore:
     """Join a cluster and open a sharded store on it."""
     join(address)
-    from golddiff.cluster import ShardedStore
-
     with waiting("opening the shards"):
         # A ShardedStore has the methods of an ImageStore that estimators call.
-        return cast("ImageStore", ShardedStore.open(path, allow_missing=allow_missing))
+        store = golddiff.cluster.ShardedStore.open(path, allow_missing=allow_missing)
+        return cast(golddiff.ImageStore, store)
 
 
 def answers_per_shard(
@@ -39,7 +34,7 @@ def answers_per_shard(
     return calls * sum(len(set(classes[i : i + batch_size])) for i in range(0, n, batch_size))
 
 
-def shard_bar(bar: Progress, store: ImageStore, answers: int) -> None:
+def shard_bar(bar: Progress, store: golddiff.ImageStore, answers: int) -> None:
     """Show a bar of a sharded store's slowest shard."""
     paths = getattr(store, "paths", None)
     if paths is None:

@@ -6,18 +6,20 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+import golddiff
 from golddiff.cli.terminal import waiting
 from golddiff.estimators.registry import MethodSettings, check_memory, create, memory_needed
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
-    from golddiff.store.images import ImageStore
 
 WARM_UP_IMAGES = 1024  # images of the short scan that compiles the kernels: a few tasks
 
 
 def create_with_bars(
-    method: str, store: ImageStore, settings: MethodSettings, seed: int = 0
+    method: str, store: golddiff.ImageStore, settings: MethodSettings, seed: int = 0
 ) -> Denoiser:
     """Like :func:`golddiff.create`, with progress bars for the work done once per store."""
     from golddiff.estimators.network_like import NetworkLike
@@ -31,7 +33,7 @@ def create_with_bars(
     return denoiser
 
 
-def make_covariance(method: str, store: ImageStore, settings: MethodSettings) -> None:
+def make_covariance(method: str, store: golddiff.ImageStore, settings: MethodSettings) -> None:
     """Compute the covariance if the method needs it and the store does not have it.
 
     Method "recommended" skips it for few images: it takes seconds, is not saved, and is not needed
@@ -65,8 +67,6 @@ def take_steps(
 
     An estimator that weighs all images weighs only the first ``WARM_UP_IMAGES`` here.
     """
-    import numpy as np
-
     from golddiff.denoiser import Estimator
     from golddiff.support import Support
 

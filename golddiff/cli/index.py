@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import golddiff
 from golddiff.cli.cluster import join
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import Cluster, JsonPath, ReadingOptions, check_apart
@@ -69,26 +70,24 @@ def _build_locally(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]
     """Build a store; returns a description, the skipped images and the results for JSON."""
     starting()
     from golddiff.store.build import build, check_free
-    from golddiff.store.images import ImageStore
     from golddiff.store.opening import open_source
 
     check_free(options.out, options.overwrite)
     opened = open_source(options.source, seed=options.seed, **options.reading.given())
     build(opened, options.out, overwrite=options.overwrite, progress=True)
-    store = ImageStore.open(options.out)
+    store = golddiff.ImageStore.open(options.out)
     return describe(store), opened.skipped, summary(store)
 
 
 def _build_on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     """Build a sharded store; see :func:`_build_locally`."""
-    from golddiff.cluster import build_shards
     from golddiff.cluster.listing import Listing
 
     assert options.cluster is not None
     reading = SourceOptions(seed=options.seed, **options.reading.given())
     join(options.cluster)
     with waiting("building the shards") as watch:
-        built = build_shards(
+        built = golddiff.cluster.build_shards(
             options.source, options.out, options.shards, reading,
             overwrite=options.overwrite, progress=watch,
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import golddiff
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import JsonPath, check_apart
 from golddiff.cli.terminal import describe, say, starting, summary, waiting, write_json
@@ -30,9 +31,7 @@ def info(options: _InfoOptions) -> None:
     """
     check_apart("json", options.json, options.store)
     starting()
-    from golddiff.store.images import ImageStore
-
-    store = ImageStore.open(options.store)
+    store = golddiff.ImageStore.open(options.store)
     if options.verify:
         with waiting("verifying checksums"):
             store.verify()

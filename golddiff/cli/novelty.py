@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+import golddiff
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import (
     JsonPath,
@@ -24,8 +28,6 @@ from golddiff.system.units import shape_text
 
 if TYPE_CHECKING:
     import torch
-
-    from golddiff.store.images import ImageStore
 
 MAX_VALUES = 2**28  # one gigabyte of float32
 REFERENCE = 500  # training images for the reference sharpness and speckle
@@ -67,7 +69,6 @@ def novelty(options: _NoveltyOptions) -> None:
     starting()
     from golddiff.evaluation.novelty_report import write_novelty_report
     from golddiff.sources import resolve_source
-    from golddiff.store.novelty import novelty as novelty_of
 
     # Bad input is refused before a store is built.
     pictures = resolve_source(options.pictures)
@@ -78,7 +79,7 @@ def novelty(options: _NoveltyOptions) -> None:
     with waiting("reading pictures") as watch:
         images, names = _read(pictures, opened, options.value_range, watch)
     with waiting("finding the nearest training images") as watch:
-        result = novelty_of(images, opened, watch)
+        result = golddiff.novelty(images, opened, watch)
     with waiting("measuring sharpness and speckle"):
         quality = _sharpness_and_speckle(images, opened)
     figures: dict[str, Any] = {
@@ -108,12 +109,11 @@ def novelty(options: _NoveltyOptions) -> None:
 
 def _read(
     pictures: Any,
-    store: ImageStore,
+    store: golddiff.ImageStore,
     value_range: tuple[float, ...] | None,
     watch: Callable[[int, int], None],
 ) -> tuple[torch.Tensor, list[str]]:
     """The pictures in the store's size, channels and value range, and their file names if any."""
-    import numpy as np
     import torch
 
     from golddiff.store.opening import open_source
@@ -165,19 +165,15 @@ def _without_grid(folder: Path) -> Path | list[Path]:
     return [p for p in sorted(folder.iterdir()) if p.suffix.lower() in PICTURES and p != grid]
 
 
-def _sharpness_and_speckle(images: torch.Tensor, store: ImageStore) -> dict[str, float | None]:
-    import math
-
-    import numpy as np
-
-    from golddiff import metrics
-
+def _sharpness_and_speckle(
+    images: torch.Tensor, store: golddiff.ImageStore
+) -> dict[str, float | None]:
     if len(store.shape) != 3 or min(store.shape[1:]) < 3:
         return {"sharpness": None, "speckle": None}
     rows = np.unique(np.linspace(0, store.n - 1, REFERENCE).astype(np.int64))
     reference = store.images(rows)
     measured = {
-        "sharpness": metrics.sharpness(images, reference),
-        "speckle": metrics.speckle(images, reference),
+        "sharpness": golddiff.metrics.sharpness(images, reference),
+        "speckle": golddiff.metrics.speckle(images, reference),
     }
     return {name: None if math.isnan(value) else value for name, value in measured.items()}

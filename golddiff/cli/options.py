@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+import golddiff
 from golddiff.cli.command import ADVANCED, option
 from golddiff.cli.terminal import say
 from golddiff.estimators.registry import METHODS, method_named
@@ -19,10 +20,6 @@ from golddiff.store.cache import cached_store, is_path
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_pictures, check_writable, is_folder
 from golddiff.system.numbers import check_count
-
-if TYPE_CHECKING:
-    from golddiff.store.images import ImageStore
-
 
 MAX_THREADS = 1024
 METHOD_NAMES = (
@@ -154,12 +151,10 @@ class TrainingImages:
         for name in self.reading.given():
             raise ArgumentError(f"{name}: does not apply to a store, which is already built")
 
-    def open(self, needed: Callable[[int, int], float] | None = None) -> ImageStore:
+    def open(self, needed: Callable[[int, int], float] | None = None) -> golddiff.ImageStore:
         """Open or build the store; see ``needed`` of :func:`golddiff.store.cache.cached_store`."""
-        from golddiff.store.images import ImageStore
-
         if self.store is not None:
-            return ImageStore.open(self.store)
+            return golddiff.ImageStore.open(self.store)
         reading = SourceOptions(**{"skip_bad": True, **self.reading.given()})
         return cached_store(self.data, reading, say=say, progress=True, needed=needed)
 
@@ -213,7 +208,7 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))  # Path.resolve raises on cyclic links
 
 
-def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | None:
+def parse_labels(text: str | None, store: golddiff.ImageStore, n: int) -> list[int] | None:
     """The classes of ``n`` images from comma-separated class indices or names, used in turn.
 
     None if ``text`` is None. A number is a class name if there is one, else an index.
@@ -227,7 +222,7 @@ def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | Non
     return [classes[i % len(classes)] for i in range(n)]
 
 
-def _class_index(word: str, store: ImageStore) -> int:
+def _class_index(word: str, store: golddiff.ImageStore) -> int:
     names = store.class_names or []
     if word in names:
         return names.index(word)

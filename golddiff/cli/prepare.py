@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from golddiff import __version__
+import golddiff
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, take_steps
 from golddiff.cli.options import (
@@ -60,13 +60,12 @@ def prepare(options: _PrepareOptions) -> None:
     starting()
     levels = _levels(options)
 
-    from golddiff.store.images import ImageStore
     from golddiff.store.novelty import spacing
     from golddiff.system.parallel import use_threads
 
     use_threads(options.threads)
     start = time.perf_counter()
-    store = ImageStore.open(options.store)
+    store = golddiff.ImageStore.open(options.store)
     check_writable("store", store.path / "manifest.json")
     classes: list[int | None] = [None]
     if options.labels is not None:
@@ -92,7 +91,7 @@ def prepare(options: _PrepareOptions) -> None:
         f"in {duration(seconds)}"
     )
     figures = {
-        "golddiff": __version__, "store": summary(store), "method": method,
+        "golddiff": golddiff.__version__, "store": summary(store), "method": method,
         "settings": settings.given(), "sigmas": levels, "labels": classes,
         "seconds": seconds, "made": new_files,
     }  # fmt: skip

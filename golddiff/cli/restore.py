@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff import __version__
+import golddiff
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, make_covariance
 from golddiff.cli.options import JsonPath, Seed, Steps, TrainingImages, check_outputs
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from golddiff.denoiser import Denoiser
     from golddiff.estimators.measurement import LinearOperator
-    from golddiff.sampling import Samples
-    from golddiff.store.images import ImageStore
 
 RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
 GREY = slice(32, 224)  # grey values of 0 to 255: a mask has few, at soft edges; a photograph many
@@ -91,7 +89,7 @@ def restore(job: _RestoreOptions) -> None:
 
     from golddiff.estimators.operators import known_of
     from golddiff.estimators.restoring import for_restoring
-    from golddiff.evaluation import restored
+    from golddiff.evaluation.restored import SOFTNESS
     from golddiff.sources.picture import read_picture
 
     image = read_picture("picture", job.picture)
@@ -113,7 +111,7 @@ def restore(job: _RestoreOptions) -> None:
     if minutes > 2:
         say(f"this takes about {minutes:.0f} minutes; a smaller --deblur, --n or --size is faster")
     noise = _estimated_noise(job, opened, operator, y) if job.noise is None else job.noise
-    softness = restored.SOFTNESS if job.softness is None else job.softness
+    softness = SOFTNESS if job.softness is None else job.softness
     if noise == softness == 0:
         raise ArgumentError("softness: got 0 for a picture without noise, expected more than 0")
     denoiser: Denoiser
@@ -123,7 +121,7 @@ def restore(job: _RestoreOptions) -> None:
     else:
         denoiser = create_with_bars(job.method, opened, MethodSettings(), job.seed)
     with counting(f"restoring {job.picture.name}", job.n * job.steps) as on_step:
-        samples = restored.restore(
+        samples = golddiff.restore(
             denoiser, y[None], operator, noise, softness=softness, n=job.n, steps=job.steps,
             seed=job.seed, attribution=job.explain is not None, on_step=on_step,
         )  # fmt: skip
@@ -132,16 +130,14 @@ def restore(job: _RestoreOptions) -> None:
         say(f"no picture fits yours: restorations differ by {misfit:.2f} from what is known (white "
             "to black is 2); a smaller --deblur or a larger --noise may help")  # fmt: skip
     if job.explain is not None:
-        from golddiff.evaluation.report import write_report
-
         settings = {"restored": job.picture, "noise": noise, "softness": softness}
         with waiting("explaining the pictures"):
-            write_report(samples, denoiser, job.explain, settings=settings)
+            golddiff.write_report(samples, denoiser, job.explain, settings=settings)
         say(f"{job.explain}: the sources of every restoration")
     say(f"{job.out}: {_write(job, samples, y, operator)}")
     spread_and_novelty = _report(job, samples, opened.n)
     figures = {
-        "golddiff": __version__, "store": summary(opened), "picture": str(job.picture),
+        "golddiff": golddiff.__version__, "store": summary(opened), "picture": str(job.picture),
         "hole": job.hole, "mask": None if job.mask is None else str(job.mask),
         "upscale": job.upscale, "colours": job.colours, "deblur": job.deblur,
         "n": job.n, "steps": job.steps, "seed": job.seed,
@@ -152,7 +148,7 @@ def restore(job: _RestoreOptions) -> None:
 
 
 def _estimated_noise(
-    job: _RestoreOptions, opened: ImageStore, operator: LinearOperator, y: torch.Tensor
+    job: _RestoreOptions, opened: golddiff.ImageStore, operator: LinearOperator, y: torch.Tensor
 ) -> float:
     """Estimate a picture's noise, that of its JPEG encoding included, and print it."""
     from golddiff.estimators.noise_level import estimated_noise
@@ -171,7 +167,7 @@ def _estimated_noise(
 
 
 def _write(
-    job: _RestoreOptions, samples: Samples, y: torch.Tensor, operator: LinearOperator
+    job: _RestoreOptions, samples: golddiff.Samples, y: torch.Tensor, operator: LinearOperator
 ) -> str:
     """Write the restorations; the returned text lists what was written."""
     import torch
@@ -189,7 +185,7 @@ def _write(
     return ", ".join(["what is known", count, *list(pictures)[job.n + 1 :]])
 
 
-def _report(job: _RestoreOptions, samples: Samples, n_training: int) -> dict[str, Any]:
+def _report(job: _RestoreOptions, samples: golddiff.Samples, n_training: int) -> dict[str, Any]:
     """Print the restorations' spread and novelty, and return both for JSON."""
     from golddiff.estimators.measurement import MIN_SPREAD
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff import __version__
+import golddiff
 from golddiff.cli.command import ADVANCED, option
 from golddiff.cli.options import (
     BatchSize,
@@ -27,8 +27,6 @@ from golddiff.system.units import counted, duration
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
-    from golddiff.sampling import Samples
-    from golddiff.store.images import ImageStore
 
 
 FEW = 50  # number of training images up to which outputs may be nearly the same
@@ -81,11 +79,11 @@ class SampleRun:
     denoiser: Denoiser
     labels: list[int] | None  # class of each image
     subsets: list[dict[str, Any]] | None  # see golden_subsets
-    samples: Samples
+    samples: golddiff.Samples
     ticks: list[float]  # times in seconds: the start, then the end of each step of each batch
 
     @property
-    def store(self) -> ImageStore:
+    def store(self) -> golddiff.ImageStore:
         """The training set."""
         return self.denoiser.store
 
@@ -166,7 +164,7 @@ class SampleRun:
         """The settings and results for a JSON file."""
         job, samples, start = self.job, self.samples, self.job.start
         return {
-            "golddiff": __version__,
+            "golddiff": golddiff.__version__,
             "method": job.method,
             "settings": self.settings,
             "denoiser": samples.about.get("denoiser"),
@@ -199,7 +197,7 @@ class SampleRun:
         }
 
 
-def _novelty_figures(samples: Samples) -> dict[str, Any]:
+def _novelty_figures(samples: golddiff.Samples) -> dict[str, Any]:
     result = samples.novelty
     return {
         "mean": float(result.novelty.mean()),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import golddiff
 from golddiff.cli.cluster import answers_per_shard, open_sharded, shard_bar
 from golddiff.cli.command import command
 from golddiff.cli.first_use import create_with_bars
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import torch
 
     from golddiff.denoiser import Denoiser
-    from golddiff.sampling import Samples
-    from golddiff.store.images import ImageStore
 
 # The training images without --data: crops of two photographs, ready in seconds.
 DEFAULT = TrainingImages("patches", reading=ReadingOptions(limit=1000))
@@ -110,7 +109,7 @@ def _check_explainable(job: SampleJob) -> None:
         )
 
 
-def _open(job: SampleJob) -> ImageStore:
+def _open(job: SampleJob) -> golddiff.ImageStore:
     images = job.images
     if job.cluster is not None:
         assert images.store is not None
@@ -127,9 +126,8 @@ def _generate(
     labels: list[int] | None,
     levels: list[float],
     image: torch.Tensor | None,
-) -> tuple[Samples, list[float]]:
+) -> tuple[golddiff.Samples, list[float]]:
     """The images, and the times of the start and of the end of each step."""
-    from golddiff.sampling import sample
     from golddiff.system.parallel import use_threads
 
     use_threads(job.threads)
@@ -143,7 +141,7 @@ def _generate(
             ticks.append(time.perf_counter())
             bar.advance(task, images)
 
-        samples = sample(
+        samples = golddiff.sample(
             denoiser, job.n, job.steps, job.sampler, job.seed, labels,
             batch_size=job.batch_size, trajectory=job.trajectory is not None, on_step=on_step,
             attribution=job.explain is not None, sigmas=levels,
@@ -153,8 +151,6 @@ def _generate(
 
 
 def _explain(run: SampleRun, path: Path) -> None:
-    from golddiff.evaluation.report import write_report
-
     job = run.job
     settings = {
         "sampler": job.sampler,
@@ -163,7 +159,7 @@ def _explain(run: SampleRun, path: Path) -> None:
         "labels": None if run.labels is None else ", ".join(map(str, dict.fromkeys(run.labels))),
     }
     with waiting("explaining the pictures"):
-        error = write_report(run.samples, run.denoiser, path, settings=settings)
+        error = golddiff.write_report(run.samples, run.denoiser, path, settings=settings)
     say(f"{path}: sources of every output, which their weights reproduce within {error:.1g}")
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import golddiff
 from golddiff.cli.command import command, option
 from golddiff.cli.options import Limit, Size
 from golddiff.cli.terminal import say, starting
@@ -17,9 +17,6 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store
 from golddiff.studio import HOST, PORT, serve
 from golddiff.system.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from golddiff.store.images import ImageStore
 
 
 @dataclass(frozen=True)
@@ -59,16 +56,14 @@ def studio(options: _StudioOptions) -> None:
     os._exit(0)
 
 
-def _openers(options: _StudioOptions) -> dict[str, Callable[[], ImageStore]]:
+def _openers(options: _StudioOptions) -> dict[str, Callable[[], golddiff.ImageStore]]:
     """Functions that open each store, by its shortest unique name."""
-    from golddiff.store.images import ImageStore
-
     reading = SourceOptions(size=options.size, limit=options.limit, skip_bad=True)
     read = partial(cached_store, options=reading, say=say, progress=True)
-    stores = options.store or []
+    opened, stores = golddiff.ImageStore.open, options.store or []
     sources = options.data or ([] if stores else ["digits"])
-    openers: list[tuple[str, str, Callable[[], ImageStore]]] = [
-        *((path.resolve().name, str(path), partial(ImageStore.open, path)) for path in stores),
+    openers: list[tuple[str, str, Callable[[], golddiff.ImageStore]]] = [
+        *((path.resolve().name, str(path), partial(opened, path)) for path in stores),
         *((Path(source).name or source, source, partial(read, source)) for source in sources),
     ]
     short = [name for name, _, _ in openers]

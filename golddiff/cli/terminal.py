@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from golddiff import __version__
+import golddiff
 from golddiff.system.errors import printable
 from golddiff.system.files import atomic_write
 from golddiff.system.progress import progress_bar, waiting
 from golddiff.system.units import byte_size, shape_text
-
-if TYPE_CHECKING:
-    from golddiff.store.images import ImageStore
 
 __all__ = [
     "counting", "describe", "progress_bar", "say", "starting", "summary", "waiting", "write_json",
@@ -57,7 +54,7 @@ def write_json(path: Path | None, figures: dict[str, Any], name: str = "json") -
         temporary.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n", "utf-8")
 
 
-def describe(store: ImageStore) -> str:
+def describe(store: golddiff.ImageStore) -> str:
     """One line: 'digits.store: 1,797 images, 8 x 8 grey, 10 classes, 210 kB'."""
     points = len(store.shape) == 1
     what = shape_text(store.shape) if points else f"images, {shape_text(store.shape)}"
@@ -65,11 +62,11 @@ def describe(store: ImageStore) -> str:
     return f"{store.path}: {store.n:,} {what}, {classes}, {byte_size(store.manifest.bytes)}"
 
 
-def summary(store: ImageStore) -> dict[str, Any]:
+def summary(store: golddiff.ImageStore) -> dict[str, Any]:
     """A description of a store for JSON."""
     manifest = store.manifest
     return {
-        "golddiff": __version__,
+        "golddiff": golddiff.__version__,
         "path": str(store.path),
         "source": manifest.source,
         "n": store.n,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from golddiff.figures.curves import Panel, Series, draw_panels
 from golddiff.figures.sources import figure, image_name, percent
 from golddiff.recording import Subsets
 from golddiff.samplers import check_denoises
+from golddiff.sampling import Samples
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
 from golddiff.system.arguments import path_of
@@ -30,9 +31,6 @@ from golddiff.system.files import atomic_write, check_writable
 from golddiff.system.numbers import F64, I64
 from golddiff.system.pictures import Pixels, data_uri, rendered, to_pixels
 from golddiff.system.units import counted
-
-if TYPE_CHECKING:
-    from golddiff.sampling import Samples
 
 ToImages = Callable[[torch.Tensor], torch.Tensor]
 

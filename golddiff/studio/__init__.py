@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
+import golddiff
 from golddiff.system.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from golddiff.store.images import ImageStore
 
 HOST, PORT = "127.0.0.1", 7860
 INSTALL = "pip install 'golddiff[studio]'"
 
 
 def serve(
-    stores: Mapping[str, Callable[[], ImageStore]],
+    stores: Mapping[str, Callable[[], golddiff.ImageStore]],
     host: str = HOST,
     port: int = PORT,
     open_browser: bool = True,
