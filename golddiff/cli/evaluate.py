@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from golddiff import __version__
+import golddiff
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.first_use import create_with_bars
 from golddiff.cli.options import (
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from golddiff.evaluation.references import OracleFile
     from golddiff.evaluation.runs import Run
     from golddiff.figures.curves import Panel
-    from golddiff.store.images import ImageStore
 
 SHOWN = 8  # images per method in images.png
 
@@ -88,14 +87,13 @@ def evaluate(options: _EvaluateOptions) -> None:
     from golddiff.evaluation.references import OracleFile, reference_run
     from golddiff.evaluation.runs import RunSettings
     from golddiff.samplers import check_settings, sampler_named
-    from golddiff.store.images import ImageStore
 
     n, steps, seed, batch = check_settings(
         options.n, options.steps, options.sampler, options.seed, options.batch_size
     )
     oracle_sampler = options.oracle_sampler or options.sampler
     sampler_named(oracle_sampler, "oracle_sampler")
-    store = ImageStore.open(options.store)
+    store = golddiff.ImageStore.open(options.store)
     with waiting("computing the network's checksum"):
         oracle = OracleFile(options.oracle)
     labels = parse_labels(options.labels, store, n)
@@ -147,14 +145,14 @@ def difference(first: Evaluation, second: Evaluation) -> dict[str, Any]:
 
 
 def figures(
-    store: ImageStore,
+    store: golddiff.ImageStore,
     oracle: OracleFile,
     evaluations: dict[str, Evaluation],
     settings: dict[str, MethodSettings],
 ) -> dict[str, Any]:
     """All results except the images, for --json."""
     return {
-        "golddiff": __version__,
+        "golddiff": golddiff.__version__,
         "kind": "evaluation",
         "store": {
             "description": describe(store),
@@ -179,11 +177,9 @@ def panels(evaluations: dict[str, Evaluation]) -> list[Panel]:
     from golddiff.figures.curves import Panel, Series
 
     titles = {"own": "both sides at their own states", "single": "one step, at the oracle's states"}
-    axes: dict[str, tuple[str, Literal["linear", "log"], float | None]] = {
-        "mse": ("MSE", "log", None), "r2": ("r2", "linear", -1.0),
-    }  # fmt: skip
+    axes = (("mse", "MSE", "log", None), ("r2", "r2", "linear", -1.0))
     drawn = []
-    for (which, title), (metric, (text, scale, floor)) in product(titles.items(), axes.items()):
+    for (which, title), (metric, text, scale, floor) in product(titles.items(), axes):
         lines = [
             Series(name, e.sigmas, getattr(e, which).figures()[metric])
             for name, e in evaluations.items()

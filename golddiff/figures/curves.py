@@ -6,14 +6,12 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
-
-Scale = Literal["linear", "log"]
 
 COLUMNS = 3
 PANEL = (4.1, 3.2)  # inches
@@ -48,8 +46,8 @@ class Panel:
     xlabel: str
     ylabel: str
     series: Sequence[Series]
-    xscale: Scale = "linear"
-    yscale: Scale = "linear"
+    xscale: str = "linear"  # or "log"
+    yscale: str = "linear"
     falling: bool = False  # x decreases to the right, like the noise level during sampling
     floor: float | None = None  # lowest y shown, for scores unbounded below; None: no limit
     mark: float | None = None  # x of a vertical line

@@ -17,7 +17,6 @@ from golddiff.figures.sources import figure, image_name, percent
 from golddiff.figures.trajectory import level, thinned
 from golddiff.studio.grid import mark
 from golddiff.studio.run import Curves, Run, Selection
-from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import cells
 from golddiff.system.units import counted
 
@@ -32,8 +31,7 @@ NOISE = "noise σ (denoising runs to the right)"
 def sources_at(run: Run, selected: Selection, step: int) -> PixelSources:
     """The training images behind a pixel at one step."""
     state = run.state(selected.method, step)
-    if state is None:
-        raise ArgumentError("nothing is denoised yet")
+    assert state is not None
     with run.opened.lock:
         return pixel_sources(
             run.denoisers[selected.method], state.x[selected.image], state.sigma,

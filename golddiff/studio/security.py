@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,8 +102,14 @@ class OnlyThisPage:
             status, text = rejection
             await PlainTextResponse(f"{text}\n", status)(scope, receive, send)
             return
-        with self._reserved(scope, headers):
+        size = int(headers["content-length"]) if scope["method"] == "POST" else 0
+        self._in_flight += size
+        try:
+            if scope["method"] == "POST":
+                trim(self.folder, MAX_BYTES - size)  # makes room for it
             await self.app(scope, receive, partial(_with_policy, send))
+        finally:
+            self._in_flight -= size
 
     def _rejection(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Status and reason if the request is rejected, else None."""
@@ -134,18 +139,6 @@ class OnlyThisPage:
         if self._in_flight + int(size) > MAX_BYTES:
             return 503, "Too many uploads at once; try again soon."
         return None
-
-    @contextmanager
-    def _reserved(self, scope: Scope, headers: Headers) -> Iterator[None]:
-        """Count a POST as in flight, and delete old files to make room for it."""
-        size = int(headers["content-length"]) if scope["method"] == "POST" else 0
-        self._in_flight += size
-        try:
-            if scope["method"] == "POST":
-                trim(self.folder, MAX_BYTES - size)
-            yield
-        finally:
-            self._in_flight -= size
 
 
 async def _with_policy(send: Send, message: Message) -> None:
