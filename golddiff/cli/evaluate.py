@@ -126,8 +126,7 @@ def _print_table(evaluations: dict[str, Evaluation]) -> None:
     say(*markdown_table(header, rows))
     (first, baseline), *others = evaluations.items()
     for name, evaluation in others:
-        intervals = difference(evaluation, baseline)
-        mse, r2 = intervals["mse"], intervals["r2"]
+        mse, r2 = difference(evaluation, baseline).values()
         say(
             f"{name} less {first}, image by image: MSE {mse.mean:+.4f} ({mse.bounds('+.4f')}), "
             f"r2 {r2.mean:+.3f} ({r2.bounds('+.3f')})"

@@ -67,10 +67,8 @@ def prepare(options: _PrepareOptions) -> None:
     start = time.perf_counter()
     store = golddiff.ImageStore.open(options.store)
     check_writable("store", store.path / "manifest.json")
-    classes: list[int | None] = [None]
-    if options.labels is not None:
-        labels = parse_labels(options.labels, store, options.labels.count(",") + 1)
-        classes = [*dict.fromkeys(labels or ())]
+    labels = parse_labels(options.labels, store, (options.labels or "").count(",") + 1)
+    classes: list[int | None] = [None] if labels is None else [*dict.fromkeys(labels)]
     before = _file_sizes(store.path)
     denoiser = create_with_bars(method, store, settings)
     with counting("preparing noise levels", len(classes) * len(levels)) as on_level:

@@ -78,7 +78,6 @@ class SampleRun:
     job: SampleJob
     denoiser: Denoiser
     labels: list[int] | None  # class of each image
-    subsets: list[dict[str, Any]] | None  # see golden_subsets
     samples: golddiff.Samples
     ticks: list[float]  # times in seconds: the start, then the end of each step of each batch
 
@@ -94,6 +93,25 @@ class SampleRun:
 
         default = {"novelty": NOVELTY} if self.job.method == "recommended" else {}
         return default | self.job.settings.given()
+
+    @property
+    def subsets(self) -> list[dict[str, Any]] | None:
+        """Candidates (m) and images (k) of the golden subset of each step, one entry per class."""
+        from golddiff.estimators.golden import GoldDiff
+        from golddiff.estimators.network_like import NetworkLike
+
+        denoiser: Any = self.denoiser
+        if isinstance(denoiser, NetworkLike):
+            denoiser = denoiser.golden
+        if not isinstance(denoiser, GoldDiff) or denoiser.estimates:
+            return None  # an adaptive subset has another size for each query
+        entries: list[dict[str, Any]] = []
+        for label in [None] if self.labels is None else dict.fromkeys(self.labels):
+            images = self.store.count_of(label)
+            budgets = [denoiser.schedule.budgets(sigma, images) for sigma in self.samples.sigmas]
+            m, k = map(list, zip(*budgets, strict=True))
+            entries.append({"label": label, "images": images, "m": m, "k": k})
+        return entries
 
     @property
     def seconds(self) -> dict[str, Any]:
@@ -208,28 +226,3 @@ def _novelty_figures(samples: golddiff.Samples) -> dict[str, Any]:
         "distances": result.distances[:, 0].tolist(),
         "copies": result.copies.tolist(),
     }
-
-
-def golden_subsets(
-    denoiser: Denoiser, sigmas: list[float], labels: list[int] | None
-) -> list[dict[str, Any]] | None:
-    """The schedule's candidates (m) and golden subset size (k) at each step, one entry per class.
-
-    None if the method has no golden subset.
-
-    Raises:
-        ArgumentError: a subset is larger than the number of images.
-    """
-    from golddiff.estimators.golden import GoldDiff
-    from golddiff.estimators.network_like import NetworkLike
-
-    if isinstance(denoiser, NetworkLike):
-        denoiser = denoiser.golden
-    if not isinstance(denoiser, GoldDiff) or denoiser.estimates:
-        return None  # an adaptive subset has another size for each query
-    entries: list[dict[str, Any]] = []
-    for label in [None] if labels is None else dict.fromkeys(labels):
-        images = denoiser.store.count_of(label)
-        m, k = zip(*(denoiser.schedule.budgets(sigma, images) for sigma in sigmas), strict=True)
-        entries.append({"label": label, "images": images, "m": list(m), "k": list(k)})
-    return entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from golddiff.cli.cluster import answers_per_shard, open_sharded, shard_bar
 from golddiff.cli.command import command
 from golddiff.cli.first_use import create_with_bars
 from golddiff.cli.options import ReadingOptions, TrainingImages, check_outputs, parse_labels
-from golddiff.cli.sample import SampleJob, SampleRun, golden_subsets
+from golddiff.cli.sample import SampleJob, SampleRun
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, write_json
 from golddiff.estimators.registry import METHODS, check_method, memory_needed
 from golddiff.system.errors import ArgumentError
@@ -61,9 +62,8 @@ def sample(job: SampleJob) -> None:
     image = None if picture is None else fit_to_shape(picture, store.shape)
     denoiser = create_with_bars(job.method, store, job.settings, job.seed)
     levels = noise_levels(job.steps, job.sampler, first)
-    subsets = golden_subsets(denoiser, levels, labels)
     samples, ticks = _generate(job, denoiser, labels, levels, image)
-    run = SampleRun(job, denoiser, labels, subsets, samples, ticks)
+    run = SampleRun(job, denoiser, labels, samples, ticks)
     if job.explain is not None:
         _explain(run, job.explain)
     _draw(run)
@@ -184,18 +184,17 @@ def _draw_trajectory(run: SampleRun, predictions: torch.Tensor, path: Path) -> N
     if len(store.shape) == 1:
         paths: Any = draw_points(store.images(), run.samples.images, predictions)
     else:
-        shown = range(min(run.job.n, ROWS))
-        names = ["" if labels is None else class_name(store, labels[i]) for i in shown]
+        shown = ([None] * run.job.n if labels is None else labels)[:ROWS]
+        names = ["" if label is None else class_name(store, label) for label in shown]
         rows = [(name, predictions[:, i]) for i, name in enumerate(names)]
         title = f"{run.job.method} over {store.manifest.source}: the prediction x0 of each step"
-        classes = None if labels is None else set(labels[:ROWS])
-        sizes = None if run.subsets is None else _size_texts(run.subsets, classes)
+        sizes = None if (subsets := run.subsets) is None else _size_texts(subsets, shown)
         paths = draw_trajectory(rows, run.samples.sigmas, sizes, title)
     save("trajectory", paths, path)
 
 
-def _size_texts(subsets: list[dict[str, Any]], shown: set[int] | None) -> list[str]:
+def _size_texts(subsets: list[dict[str, Any]], shown: Sequence[int | None]) -> list[str]:
     """The golden subset size of each step; a range where the classes shown differ."""
-    sizes = [s["k"] for s in subsets if shown is None or s["label"] in shown]
+    sizes = [s["k"] for s in subsets if s["label"] in shown]
     ranges = [(min(ks), max(ks)) for ks in zip(*sizes, strict=True)]
     return [f"{low:,}" if low == high else f"{low:,}-{high:,}" for low, high in ranges]

@@ -116,7 +116,7 @@ def test_outputs_that_are_alike_are_reported(make_store, smooth_images):
     mean = samples.images.mean(dim=0)
     alike = replace(samples, images=mean + 0.1 * (samples.images - mean))
     for shown, n, said in ((alike, 4, True), (alike, 1, False), (samples, 4, False)):
-        lines = SampleRun(SampleJob(n=n), denoiser, None, None, shown, [0.0, 1.0, 2.0]).lines()
+        lines = SampleRun(SampleJob(n=n), denoiser, None, shown, [0.0, 1.0, 2.0]).lines()
         assert ("as much as the 5 training images do" in lines[-1]) == said
 
 
