@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,7 +167,7 @@ def figures(
             {"of": a, "less": b, **{k: v.figures() for k, v in difference(x, y).items()}}
             for (a, x), (b, y) in combinations(evaluations.items(), 2)
         ],
-        "panels": [panel.figures() for panel in panels(evaluations)],
+        "panels": [asdict(panel) for panel in panels(evaluations)],
     }  # fmt: skip
 
 

@@ -32,8 +32,7 @@ class Interval:
 
     def figures(self) -> dict[str, float | int | None]:
         """The fields as a dictionary for JSON, with NaN replaced by None."""
-        values = {"mean": self.mean, "low": self.low, "high": self.high}
-        return {k: None if math.isnan(v) else v for k, v in values.items()} | {"count": self.count}
+        return {k: None if math.isnan(v) else v for k, v in vars(self).items()}
 
 
 def bootstrap(values: ArrayLike, seed: int = 0) -> Interval:

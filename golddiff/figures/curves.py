@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,10 +51,6 @@ class Panel:
     falling: bool = False  # x decreases to the right, like the noise level during sampling
     floor: float | None = None  # lowest y shown, for scores unbounded below; None: no limit
     mark: float | None = None  # x of a vertical line
-
-    def figures(self) -> dict[str, Any]:
-        """The panel as a dict for JSON."""
-        return asdict(self)
 
 
 def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:

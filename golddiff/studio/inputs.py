@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 from importlib import resources
 
@@ -41,7 +40,7 @@ def drawn(url: object) -> Image.Image | None:
         raise ArgumentError("drawing: got no drawing of this page")
     try:
         data = base64.b64decode(text[len(_URL) :], validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # also of characters that are not ASCII
         raise ArgumentError("drawing: got no drawing of this page") from error
     image = decode_picture("drawing", data, SIDE**2).convert("RGB")
     return None if image.getextrema() == ((0, 0),) * 3 else image

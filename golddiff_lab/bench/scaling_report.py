@@ -99,7 +99,7 @@ def figures(job: ScalingJob, outcome: Outcome) -> dict[str, Any]:
         ],
         "references": outcome.references,
         "cells": list(outcome.cells.values()),
-        "panels": [panel.figures() for panel in panels(job, outcome)],
+        "panels": [asdict(panel) for panel in panels(job, outcome)],
     }
 
 

@@ -43,7 +43,7 @@ def _panels(body: Mapping[str, Any]) -> list[Panel]:
 
 
 def _panel(figures: dict[str, Any]) -> Panel:
-    """The panel of :meth:`golddiff.figures.curves.Panel.figures`."""
+    """The panel of a dictionary of its fields."""
     series = [Series(**line) for line in figures["series"]]
     return Panel(**{**figures, "series": series})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class Page:
             "title": title,
             "quick": quick,
             "rows": self.rows,
-            "panels": [panel.figures() for panel in self.panels],
+            "panels": [asdict(panel) for panel in self.panels],
         }
         page, record = out / f"{name}.md", out / f"{name}.json"
         with atomic_write("out", page) as temporary:

@@ -99,6 +99,7 @@ def test_an_empty_sheet_gives_none_and_drawn_pixels_are_kept():
         "",
         "http://images.example/cat.png",
         "data:image/png;base64,=",
+        "data:image/png;base64,é",
         "file:///etc/passwd",
     ],
 )
