@@ -162,13 +162,8 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         noisy, scale = sample.double(), (1 + level**2).sqrt()  # 1 / sqrt(alpha)
         x0 = self.denoiser(noisy * scale, sigma, class_labels).double()
         epsilon = (noisy * scale - x0) / level
-        if self.config.prediction_type == "epsilon":
-            predicted = epsilon
-        elif self.config.prediction_type == "sample":
-            predicted = x0
-        else:
-            predicted = (epsilon - level * x0) / scale
-        predicted = predicted.to(sample.dtype)
+        outputs = {EPSILON: epsilon, "sample": x0, V: (epsilon - level * x0) / scale}
+        predicted = outputs[self.config.prediction_type].to(sample.dtype)
         return UNet2DOutput(sample=predicted) if return_dict else (predicted,)
 
     def sigma(self, timestep: torch.Tensor | float) -> F64:

@@ -9,13 +9,11 @@ from pathlib import Path
 import torch
 
 from golddiff import __version__
-from golddiff.evaluation.report import write_page
+from golddiff.evaluation.report import MAX_CARDS, write_page
 from golddiff.figures.sources import figure, image_name
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
 from golddiff.system.pictures import to_pixels
-
-MAX_CARDS = 64
 
 
 def write_novelty_report(

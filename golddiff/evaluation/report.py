@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import math
 import os
@@ -239,23 +240,19 @@ def _note(outputs: int, novelty: Novelty | None) -> str:
 
 def _settings(samples: Samples, denoiser: Denoiser, others: Mapping[str, Any]) -> str:
     levels = samples.sigmas
+    described: dict[str, Any] = {}
+    with contextlib.suppress(ArgumentError):  # a denoiser defined by the caller
+        described = describe(denoiser)
     lines = {
         "training set": samples.about["data"],
         "method": samples.about["method"],
-        **dict(_flat(_description(denoiser))),
+        **dict(_flat(described)),
         "steps": f"{len(levels)}, noise {levels[0]:.3g} to {levels[-1]:.2g}",
         **{name: str(value) for name, value in others.items() if value is not None},
     }
     return "\n".join(
         f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in lines.items()
     )
-
-
-def _description(denoiser: Denoiser) -> dict[str, Any]:
-    try:
-        return describe(denoiser)
-    except ArgumentError:  # a denoiser defined by the caller
-        return {}
 
 
 def _flat(description: Mapping[str, Any]) -> list[tuple[str, str]]:
