@@ -6,19 +6,15 @@ import gc
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import golddiff
 from golddiff.system.errors import printable
 from golddiff.system.files import atomic_write
-from golddiff.system.progress import progress_bar, waiting
+from golddiff.system.progress import progress_bar as progress_bar
+from golddiff.system.progress import waiting as waiting
 from golddiff.system.units import byte_size, shape_text
-
-__all__ = [
-    "counting", "describe", "progress_bar", "say", "starting", "summary", "waiting", "write_json",
-]  # fmt: skip
 
 
 def say(*lines: str) -> None:
@@ -31,7 +27,7 @@ def starting() -> None:
     """Import the slow packages behind a progress bar."""
     gc.disable()  # collecting garbage during the imports would take half a second
     with waiting("starting"):
-        import_module("golddiff.sampling")
+        golddiff.sample  # noqa: B018  imports torch and numba
     gc.enable()
 
 
