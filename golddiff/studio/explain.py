@@ -50,7 +50,7 @@ def curves(run: Run, selected: Selection, most_seconds: float = MAX_SECONDS) -> 
     by_method: Curves = {}
     start = time.perf_counter()
     steps = thinned(done, MAX_LEVELS)
-    for method in sorted(_with_sources(run), key=lambda method: method != selected.method):
+    for method in sorted(run.with_sources, key=lambda method: method != selected.method):
         if time.perf_counter() - start > most_seconds:
             break
         pixel = Selection(method, selected.image, selected.y, selected.x)
@@ -58,11 +58,6 @@ def curves(run: Run, selected: Selection, most_seconds: float = MAX_SECONDS) -> 
         by_method[method] = points
     run.curves[selected, done] = by_method
     return by_method
-
-
-def _with_sources(run: Run) -> list[str]:
-    """The run's methods whose output is a weighted sum of training images."""
-    return [method for method in run.settings.methods if SHOWN[method].has_sources]
 
 
 def sources_html(run: Run, selected: Selection, step: int, sources: PixelSources) -> str:
@@ -113,7 +108,7 @@ def draw_plots(
             Series(SHOWN[method].title, [s for s, _ in points], [number for _, number in points])
             for method, points in by_method.items()
         ]
-        omitted = len(_with_sources(run)) - len(by_method)
+        omitted = len(run.with_sources) - len(by_method)
         slow = f" ({omitted} slow omitted)" if omitted else ""
         title = f"effective number of images{slow}"
         panels.append(Panel(title, NOISE, "images", lines, "log", "log", True, mark=sigma))

@@ -15,7 +15,6 @@ from PIL import Image
 
 from golddiff.attribution import PixelSources
 from golddiff.estimators.dial import is_measured
-from golddiff.estimators.registry import SHOWN
 from golddiff.figures.sources import class_name
 from golddiff.sources.picture import fit_to_shape, read_picture
 from golddiff.store.images import ImageStore
@@ -167,8 +166,8 @@ class Handlers:
             or selected.method not in s.methods
             or not (selected.image < s.n and selected.y < height and selected.x < width)
         ):
-            with_sources = [method for method in s.methods if SHOWN[method].has_sources]
-            selected = Selection((with_sources or s.methods)[-1], 0, height // 2, width // 2)
+            method = (run.with_sources or s.methods)[-1]
+            selected = Selection(method, 0, height // 2, width // 2)
         with readable():
             yield from self._explain(run, step, noisy, selected)
 

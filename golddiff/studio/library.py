@@ -29,6 +29,7 @@ class OpenStore:
 
     def __init__(self, store: ImageStore) -> None:
         self.store = store
+        self.quick = store.n * store.d <= QUICK_VALUES  # every method is fast
         # Only one run computes at a time: kernels use every core, and first use fills caches.
         # A run holds the lock for one step, so runs alternate.
         self.lock = threading.Lock()
@@ -49,11 +50,6 @@ class OpenStore:
             return over("golden", cached, MethodSettings(variant=variant), seed)
         return cached.with_seed(seed) if isinstance(cached, NetworkLike) else cached
 
-    @property
-    def quick(self) -> bool:
-        """Whether the store is small enough for every method to be fast."""
-        return self.store.n * self.store.d <= QUICK_VALUES
-
     def default_methods(self) -> list[str]:
         """Methods selected when the page opens; without those too slow or too large for memory."""
         n, d, free = self.store.n, self.store.d, free_memory()
@@ -67,14 +63,10 @@ class Library:
     def __init__(self, openers: Mapping[str, Opener]) -> None:
         if not openers:
             raise ArgumentError("stores: got none, expected at least one")
+        self.names = list(openers)  # in the given order
         self._openers = dict(openers)
         self._open: dict[str, OpenStore] = {}
         self._lock = threading.Lock()
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the stores in the given order."""
-        return list(self._openers)
 
     def get(self, name: str) -> OpenStore:
         """The store of that name, reopened if it was rebuilt; an error if it was damaged."""

@@ -76,6 +76,11 @@ class Run:
         """Number of steps that every method has finished."""
         return min(len(done) for done in self.states.values())
 
+    @property
+    def with_sources(self) -> list[str]:
+        """The methods whose output is a weighted sum of training images."""
+        return [method for method in self.settings.methods if SHOWN[method].has_sources]
+
     def advance(self) -> Iterator[str]:
         """Run one step of one method at a time until stopped; yield the method after each."""
         s = self.settings
