@@ -96,14 +96,9 @@ class SampleRun:
 
     @property
     def subsets(self) -> list[dict[str, Any]] | None:
-        """Candidates (m) and images (k) of the golden subset of each step, one entry per class."""
-        from golddiff.estimators.golden import GoldDiff
-        from golddiff.estimators.network_like import NetworkLike
-
-        denoiser: Any = self.denoiser
-        if isinstance(denoiser, NetworkLike):
-            denoiser = denoiser.golden
-        if not isinstance(denoiser, GoldDiff) or denoiser.estimates:
+        """Candidates (m) and images (k) of each golden subset, by class; None without subsets."""
+        denoiser = getattr(self.denoiser, "golden", self.denoiser)  # a part of network-like
+        if not isinstance(denoiser, golddiff.GoldDiff) or denoiser.estimates:
             return None  # an adaptive subset has another size for each query
         entries: list[dict[str, Any]] = []
         for label in [None] if self.labels is None else dict.fromkeys(self.labels):

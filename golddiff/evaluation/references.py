@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import golddiff
 from golddiff.evaluation.compare import check_oracle
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, run
 from golddiff.oracles.diffusers_unet import SCHEDULER
@@ -36,8 +37,6 @@ class OracleFile:
     @cached_property
     def call(self) -> OracleCall:
         """The network, on the GPU if there is one."""
-        import golddiff
-
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return golddiff.load_oracle(self.path, device=device)
 
