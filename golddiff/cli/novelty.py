@@ -97,9 +97,9 @@ def novelty(options: _NoveltyOptions) -> None:
         "copied": result.copies.tolist(),
     }
     say(f"{result.about} pictures, compared with {opened.n:,} training images")
-    if figures["sharpness"] is not None:
-        sharpness, speckle = figures["sharpness"], figures["speckle"]
-        say(f"sharpness {sharpness:.2f}, speckle {speckle:.2f} (training images: 1)")
+    measured = [f"{name} {value:.2f}" for name, value in quality.items() if value is not None]
+    if measured:
+        say(f"{', '.join(measured)} (training images: 1)")
     if out is not None:
         with waiting("writing the page"):
             write_novelty_report(result, images, opened, out, names)

@@ -65,6 +65,16 @@ def test_pictures_in_folders_are_named_with_their_folders(make_store):
     assert read_json("n.json")["files"] == ["a/1.png", "b/1.png"]
 
 
+def test_speckle_that_straight_edges_leave_undefined_is_left_out(make_store, capsys):
+    edges = torch.zeros(9, 1, 8, 8, dtype=torch.uint8)
+    for i in range(9):
+        edges[i, 0, :, 1 + i % 6 :] = 20 * i + 30  # a median keeps it: no speckle to compare with
+    store = str(make_store(edges).path)
+    assert run(["novelty", store, store, "--json", "n.json"]) == 0
+    assert "sharpness 1.00 (training images: 1)" in capsys.readouterr().out
+    assert read_json("n.json")["speckle"] is None
+
+
 def test_a_store_of_the_wanted_size_is_opened_and_not_copied(make_store, capsys):
     store = make_store(torch.randint(256, (9, 3, 8, 8)).byte())
     assert run(["novelty", str(store.path), str(store.path), "--size", "8"]) == 0
