@@ -138,7 +138,12 @@ def _card(
     store = attribution.store
     rows, weights = attribution.top_images(SOURCES)
     main = attribution.patchwork()
-    nearest = 0 if novelty is None else int(novelty.nearest[number])
+    nearest, nearness = 0, ""
+    if novelty is not None:
+        nearest = int(novelty.nearest[number])
+        copied = ", a copy" if novelty.copies[number] else ""
+        distance, value = float(novelty.distances[number, 0]), float(novelty.novelty[number])
+        nearness = f": distance {distance:.4f}, novelty {value:.2f}{copied}"
     drawn = to_pixels(
         to_images(torch.cat([image[None], store.images([nearest]), store.images(rows)]))
     )
@@ -156,7 +161,7 @@ def _card(
         figure(
             drawn[1],
             "nearest training image",
-            f"nearest training image, {image_name(store, nearest)}{_nearness(number, novelty)}",
+            f"nearest training image, {image_name(store, nearest)}{nearness}",
         ),
     )
     return f"""<article>
@@ -166,14 +171,6 @@ def _card(
 <div class="sources">
 {sources}</div>
 </article>"""
-
-
-def _nearness(number: int, novelty: Novelty | None) -> str:
-    if novelty is None:
-        return ""
-    copied = ", a copy" if novelty.copies[number] else ""
-    distance, value = float(novelty.distances[number, 0]), float(novelty.novelty[number])
-    return f": distance {distance:.4f}, novelty {value:.2f}{copied}"
 
 
 def _facts(attribution: Attribution, weights: F64, restored: bool) -> str:
