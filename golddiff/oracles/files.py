@@ -131,15 +131,17 @@ def infer_config(tensors: Mapping[str, torch.Tensor], path: Path) -> UNetConfig:
     """The sizes of a network, from the shapes of its weights."""
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
     head = shapes.get("head.weight", ())
-    widths, halvings = _down_blocks(shapes)
+    down = [f"downblocks.{i}" for i in range(len(shapes))]  # blocks, and layers that halve the side
+    widths = [shape[0] for name in down if (shape := shapes.get(f"{name}.block1.2.weight"))]
+    levels = 1 + sum(f"{name}.main.weight" in shapes for name in down)
     if len(head) != 4 or not widths or head[0] < 1 or any(w % head[0] for w in widths):
         names = join_names(sorted(tensors)) or "nothing"
         raise CheckpointError(f"{path} holds no attention-free DDPM U-Net; it has {names}")
     channels, image_channels = head[:2]
-    levels, blocks = len(halvings) + 1, len(widths) // (len(halvings) + 1)
+    blocks = len(widths) // levels
     config = UNetConfig(
         channels=channels,
-        multipliers=tuple(widths[i * blocks] // channels for i in range(levels)) if blocks else (),
+        multipliers=tuple(widths[i * blocks] // channels for i in range(levels)),
         blocks=blocks,
         image_channels=image_channels,
         classes=shapes.get("class_embedding.weight", (1,))[0] - 1,
@@ -149,17 +151,3 @@ def infer_config(tensors: Mapping[str, torch.Tensor], path: Path) -> UNetConfig:
     except ArgumentError as error:
         raise CheckpointError(f"{path} holds no network of this architecture: {error}") from error
     return config
-
-
-def _down_blocks(shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[int], list[int]]:
-    """Widths of the blocks on the way down, and the positions of the layers that halve the side."""
-    widths, halvings = [], []
-    position = 0
-    while True:
-        if shape := shapes.get(f"downblocks.{position}.block1.2.weight"):
-            widths.append(shape[0])
-        elif f"downblocks.{position}.main.weight" in shapes:
-            halvings.append(position)
-        else:
-            return widths, halvings
-        position += 1
