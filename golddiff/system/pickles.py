@@ -202,15 +202,13 @@ _CHECKS: dict[bytes, Callable[[Any], None]] = {
 }
 
 
-class _Opcodes(dict[int, Callable[[Any], None]]):
-    def __missing__(self, code: int) -> Any:
-        raise UnpicklingError(f"asks for the opcode {bytes((code,))!r}")
-
-
-def _checked(code: int, run: Callable[[Any], None]) -> Callable[[Any], None]:
-    cost, check = _LARGER.get(bytes((code,)), _OPCODE), _CHECKS.get(bytes((code,)))
+def _checked(code: int) -> Callable[[Any], None]:
+    opcode, run = bytes((code,)), pickle._Unpickler.dispatch.get(code)
+    cost, check = _LARGER.get(opcode, _OPCODE), _CHECKS.get(opcode)
 
     def load(unpickler: Any) -> None:
+        if run is None or opcode in _REFUSED:
+            raise UnpicklingError(f"asks for the opcode {opcode!r}")
         unpickler.spend(cost)
         if check is not None:
             check(unpickler)
@@ -219,13 +217,7 @@ def _checked(code: int, run: Callable[[Any], None]) -> Callable[[Any], None]:
     return load
 
 
-_Unpickler.dispatch = _Opcodes(
-    {
-        code: _checked(code, run)
-        for code, run in pickle._Unpickler.dispatch.items()
-        if bytes((code,)) not in _REFUSED
-    }
-)
+_Unpickler.dispatch = {code: _checked(code) for code in range(256)}
 
 # Numbers only: an array of objects would contain another pickle.
 _NUMBERS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
