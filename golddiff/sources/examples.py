@@ -86,13 +86,13 @@ class ExampleSource:
     ) -> None:
         if total == 0:
             raise SourceError(f"{description} holds no images")
-        self.labels, class_names = chosen_labels(options, total, labels, class_names, description)
+        self._labels, class_names = chosen_labels(options, total, labels, class_names, description)
         self._items, self._start, self.total = items, 0, options.limited(total)
         self._options = replace(options, labels=None, limit=None)
         self.skipped, self.names = Skipped(), list[str]()
         self._first, self._grey_inferred = self._probe(description)
         self.info = SourceInfo(
-            self._first.shape, self._first.dtype, self.labels is not None or self._first.labelled,
+            self._first.shape, self._first.dtype, self._first.labelled,
             options.are_pixels(self._first.dtype), class_names, description,
         )  # fmt: skip
 
@@ -113,11 +113,15 @@ class ExampleSource:
         part = copy.copy(self)
         part._start, part.total = self._start + start, stop - start
         part.skipped, part.names = Skipped(), []
-        part.labels = None if self.labels is None else self.labels[start:stop]
+        part._labels = None if self._labels is None else self._labels[start:stop]
         return part
 
     def _own_items(self) -> Iterator[Item]:
-        return self._items(self._start, self._start + self.total)
+        items = self._items(self._start, self._start + self.total)
+        if self._labels is None:
+            return items
+        labelled = zip(items, self._labels, strict=False)
+        return (item._replace(label=label) for item, label in labelled)
 
     def _probe(self, description: str) -> tuple[_Probe, bool]:
         """The shape and type of all examples, and whether grey was inferred from the first few."""
@@ -158,41 +162,34 @@ class ExampleSource:
     def _decoded_chunks(self) -> Iterator[Batch]:
         example_bytes = math.prod(self.info.shape) * self.info.dtype.itemsize
         length = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // example_bytes))
-        numbered = enumerate(self._own_items())
-        chunks = iter(lambda: list(itertools.islice(numbered, length)), [])
-        count, has_files = 0, False
-        for batch, failures, names, some_files in map_ahead(self._decode_chunk, chunks):
-            self.names += names
-            has_files |= some_files
+        items = self._own_items()
+        chunks = iter(lambda: list(itertools.islice(items, length)), [])
+        has_files = False
+        for batch, kept, failures in map_ahead(self._decode_chunk, chunks):
+            self.names += [item.file or item.name for item in kept]
+            has_files |= any(item.file is not None for item in kept)
             self.skipped += failures
-            count += len(batch.pixels)
             yield batch
-        if not count:
+        if not self.names:
             raise _nothing_readable(self.info.description, self.skipped)
         if not (has_files or self.skipped):
             self.names.clear()  # an example's number names it well enough
 
-    def _decode_chunk(
-        self, chunk: list[tuple[int, Item]]
-    ) -> tuple[Batch, Skipped, list[str], bool]:
-        """A chunk's images, failures and names, and whether some of its images are files."""
+    def _decode_chunk(self, chunk: list[Item]) -> tuple[Batch, list[Item], Skipped]:
+        """A chunk's images, the items that could be read, and the others."""
         pixels = np.empty((len(chunk), *self.info.shape), self.info.dtype)
-        kept: list[tuple[int, Item]] = []
+        kept: list[Item] = []
         failures = Skipped()
-        for row, item in chunk:
+        for item in chunk:
             try:
                 pixels[len(kept)] = self._decode_item(item)
-                kept.append((row, item))
+                kept.append(item)
             except UnreadableImageError as error:
                 self._skip(failures, item.name, error)
         labels = None
-        if self.labels is not None:
-            labels = self.labels[[row for row, _ in kept]]
-        elif self.info.labelled or any(item.label is not None for _, item in kept):
-            labels = np.array([self._checked_label(item) for _, item in kept], np.int64)
-        names = [item.file or item.name for _, item in kept]
-        some_files = any(item.file is not None for _, item in kept)
-        return Batch(pixels[: len(kept)], labels), failures, names, some_files
+        if self.info.labelled or any(item.label is not None for item in kept):
+            labels = np.array([self._checked_label(item) for item in kept], np.int64)
+        return Batch(pixels[: len(kept)], labels), kept, failures
 
     def _decode_item(self, item: Item) -> NDArray[Any]:
         """The pixels of one example, checked against the shape and type of the source."""
