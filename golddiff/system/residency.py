@@ -62,7 +62,7 @@ class Residency:
 class _Mapped(np.memmap[Any, np.dtype[Any]]):
     """A mapping with its :class:`Residency` and file descriptor."""
 
-    residency: Residency | None = None
+    residency: Residency
     file: int
 
     def read(self, rows: I64) -> NDArray[Any]:
@@ -100,13 +100,6 @@ def read_pieces(file: int, offsets: I64, lengths: I64, out: NDArray[Any]) -> Non
         filled += length
 
 
-def _too_large(array: NDArray[Any]) -> _Mapped | None:
-    """The mapping behind a whole mapped array if it exceeds the limit, otherwise None."""
-    base = array.base
-    whole = isinstance(base, _Mapped) and base.residency is not None and base.shape == array.shape
-    return base if whole and not base.residency.fits(base.nbytes) else None  # type: ignore[union-attr,return-value]
-
-
 @contextlib.contextmanager
 def resident_rows(flat: NDArray[Any], rows: I64) -> Iterator[tuple[NDArray[Any], I64]]:
     """Yield an array and indices to read rows (k,) of a store's array (N, D) within its limit.
@@ -114,8 +107,9 @@ def resident_rows(flat: NDArray[Any], rows: I64) -> Iterator[tuple[NDArray[Any],
     These are ``flat`` and ``rows`` themselves, or a copy of the rows (k, D) and 0, 1, ... k - 1.
     Every reader of pixels and proxies calls this for a part of the rows at a time.
     """
-    mapped = _too_large(flat)
-    if mapped is None:
+    base = flat.base
+    mapped = base if isinstance(base, _Mapped) and base.shape == flat.shape else None
+    if mapped is None or mapped.residency.fits(mapped.nbytes):
         yield flat, rows
         return
     copied = mapped.read(rows)
