@@ -146,7 +146,7 @@ class Oracle:
         Args:
             x: (B, *shape) noisy images x0 + sigma * eps, x0 in [-1, 1], any float type and device.
             sigma: noise level > 0, one number or (B,). A VP network uses its first timestep for
-                lower levels (:meth:`golddiff.oracles.parameterisations.Steps.at`).
+                lower levels.
             labels: one class index for all images, or (B,) indices; None for no class.
 
         Returns:

@@ -59,12 +59,7 @@ class Steps:
         self.sigmas = ((1 - a) / a).sqrt()
 
     def __call__(self, sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """1 / sqrt(1 + sigma^2) and timesteps (B,); int64 if all are training steps."""
-        t = self.at(sigma)
-        return (1 + sigma.square()).rsqrt(), t.long() if bool((t == t.round()).all()) else t
-
-    def at(self, sigma: torch.Tensor) -> torch.Tensor:
-        """The timestep of each level (B,), float64; fractional between two training steps.
+        """1 / sqrt(1 + sigma^2) and timesteps (B,), float64, or int64 if all are training steps.
 
         Timesteps are interpolated in log sigma; one within 0.01 of an integer is rounded to it.
         Levels below the first training step get timestep 0; those above the last raise
@@ -78,7 +73,9 @@ class Steps:
             )
         t = torch.from_numpy(np.interp(log.numpy(), levels.numpy(), np.arange(len(levels))))
         whole = t.round()
-        return torch.where((t - whole).abs() < STEP_TOLERANCE, whole, t)
+        near = (t - whole).abs() < STEP_TOLERANCE
+        t = whole.long() if bool(near.all()) else torch.where(near, whole, t)
+        return (1 + sigma.square()).rsqrt(), t
 
 
 def x0_from_eps(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:

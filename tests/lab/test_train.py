@@ -56,7 +56,7 @@ def test_the_oracle_converts_the_networks_prediction_to_x0(digits, tmp_path, pre
     train(digits, tmp_path / "run", small(3, prediction=prediction))
     oracle = load_oracle(tmp_path / "run")
     x, sigma = 10 * torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)), 9.0
-    t = oracle.schedule.at(torch.full((2,), sigma, dtype=torch.float64)).float()
+    t = oracle.schedule(torch.full((2,), sigma, dtype=torch.float64))[1].float()
     a = 1 / (1 + sigma**2)
     with torch.no_grad():
         out = oracle.network(a**0.5 * x, t, None)
