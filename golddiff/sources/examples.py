@@ -52,16 +52,6 @@ class Item(NamedTuple):
     file: str | None = None
 
 
-class _Probe(NamedTuple):
-    """Properties of an example, found without decoding it."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
-    grey: bool | None  # None for an array
-    labelled: bool
-
-
 class ExampleSource:
     """A source that decodes examples as they are read; a few threads run ahead of the reader.
 
@@ -91,10 +81,7 @@ class ExampleSource:
         self._options = replace(options, labels=None, limit=None)
         self.skipped, self.names = Skipped(), list[str]()
         self._first, self._grey_inferred = self._probe(description)
-        self.info = SourceInfo(
-            self._first.shape, self._first.dtype, self._first.labelled,
-            options.are_pixels(self._first.dtype), class_names, description,
-        )  # fmt: skip
+        self.info = replace(self._first, class_names=class_names, description=description)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order: pixels (b, *shape) and labels (b,) or None.
@@ -123,10 +110,10 @@ class ExampleSource:
         labelled = zip(items, self._labels, strict=False)
         return (item._replace(label=label) for item, label in labelled)
 
-    def _probe(self, description: str) -> tuple[_Probe, bool]:
-        """The shape and type of all examples, and whether grey was inferred from the first few."""
+    def _probe(self, description: str) -> tuple[SourceInfo, bool]:
+        """The first example's properties, and whether grey was inferred from the first few."""
         count = 1 if self._options.channels is not None else _PROBES
-        probes: list[_Probe] = []
+        probes: list[tuple[SourceInfo, bool | None]] = []
         failures = Skipped()
         for tried, item in enumerate(self._own_items()):
             if tried >= count and probes:
@@ -137,24 +124,26 @@ class ExampleSource:
                 self._skip(failures, item.name, error)
         if not probes:
             raise _nothing_readable(description, failures)
-        first = probes[0]
-        for probe in probes:
-            if (probe.grey is None) == (first.grey is None) and probe[1:3] != first[1:3]:
-                raise _mismatch(first, probe.name, probe.shape, probe.dtype)
-        if first.grey is None:
+        first, first_grey = probes[0]
+        for info, grey in probes:
+            is_same = (info.shape, info.dtype) == (first.shape, first.dtype)
+            if (grey is None) == (first_grey is None) and not is_same:
+                raise _mismatch(first, info.description, info.shape, info.dtype)
+        if first_grey is None:
             return first, False
-        inferred = self._options.channels is None and all(probe.grey for probe in probes)
+        inferred = self._options.channels is None and all(grey for _, grey in probes)
         channels = self._options.channels or (1 if inferred else 3)
-        return first._replace(shape=(channels, *first.shape[1:])), inferred
+        return replace(first, shape=(channels, *first.shape[1:])), inferred
 
-    def _probe_item(self, item: Item) -> _Probe:
+    def _probe_item(self, item: Item) -> tuple[SourceInfo, bool | None]:
+        """The properties of one example, and whether it is grey, or None for an array."""
         loaded, labelled = _load(item), item.label is not None
         if is_array(loaded):
-            info = self._array_source(item, loaded).info
-            return _Probe(item.name, info.shape, info.dtype, None, labelled)
+            return replace(self._array_source(item, loaded).info, labelled=labelled), None
         header, side = read_header(loaded), self._options.size
         shape = (3, side or header.height, side or header.width)
-        return _Probe(item.name, shape, np.dtype(np.uint8), header.grey, labelled)
+        info = SourceInfo(shape, np.dtype(np.uint8), labelled, True, description=item.name)
+        return info, header.grey
 
     def _array_source(self, item: Item, array: Any) -> Rows:
         return open_array(as_array(array, item.name)[None], self._options, item.name)
@@ -211,7 +200,7 @@ class ExampleSource:
         raise _mismatch(self._first, item.name, pixels.shape, pixels.dtype)
 
     def _checked_label(self, item: Item) -> int:
-        if item.label is None or not self._first.labelled:
+        if item.label is None or not self.info.labelled:
             presence = "no label" if item.label is None else "a label"
             raise SourceError(f"{item.name} has {presence}, unlike the first example")
         label = np.asarray(item.label).reshape(-1)
@@ -243,16 +232,16 @@ def _nothing_readable(description: str, failures: Skipped) -> SourceError:
     )
 
 
-def _mismatch(first: _Probe, name: str, shape: tuple[int, ...], dtype: Any) -> SourceError:
+def _mismatch(first: SourceInfo, name: str, shape: tuple[int, ...], dtype: Any) -> SourceError:
     if len(first.shape) == len(shape) == 3 and first.shape[1:] != shape[1:]:
         own, other = (f"{sides[2]}x{sides[1]}" for sides in (first.shape, shape))
         return SourceError(
-            f"images differ in size: {first.name} is {own}, {name} is {other} (width x height); "
-            "say size= to scale and crop them all"
+            f"images differ in size: {first.description} is {own}, {name} is {other} (width x "
+            "height); say size= to scale and crop them all"
         )
     return SourceError(
-        f"images differ: {first.name} is {first.shape} {first.dtype}, {name} is {shape} {dtype}; "
-        "say size= and channels= to make them alike"
+        f"images differ: {first.description} is {first.shape} {first.dtype}, {name} is {shape} "
+        f"{dtype}; say size= and channels= to make them alike"
     )
 
 
