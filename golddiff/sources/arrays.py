@@ -51,7 +51,7 @@ def open_array(
             return np.stack([_resize(example, size, channels) for example in pixels[start:stop]])
         if dtype == np.uint8:
             return np.array(pixels[start:stop], order="C", subok=False)
-        return _read_floats(description, options.value_range, pixels, start, stop)
+        return _read_floats(pixels[start:stop], start, description, options.value_range)
 
     return Rows(read, len(pixels), shape, dtype, options, description, labels, class_names)
 
@@ -81,19 +81,15 @@ def _is_tensor(value: object) -> bool:
 
 
 def _read_floats(
-    description: str,
-    value_range: tuple[float, float] | None,
-    pixels: NDArray[Any],
-    start: int,
-    stop: int,
+    examples: NDArray[Any], start: int, description: str, value_range: tuple[float, float] | None
 ) -> F32:
     with np.errstate(over="ignore", invalid="ignore"):
-        values = np.array(pixels[start:stop], np.float32, order="C", subok=False)
+        values = np.array(examples, np.float32, order="C", subok=False)
     finite = np.isfinite(values).reshape(len(values), -1).all(1)
     if not finite.all():
         row = start + int(np.argmin(finite))
         raise SourceError(f"{description}: example {row} holds a NaN or an infinity")
-    if value_range is not None and tuple(value_range) != (-1, 1):
+    if value_range is not None and value_range != (-1, 1):
         least, most = value_range
         values = (values - np.float32(least)) * np.float32(2 / (most - least)) - np.float32(1)
         outside = np.abs(values).reshape(len(values), -1).max(1) > OUTLIER

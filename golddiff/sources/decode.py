@@ -86,7 +86,8 @@ def decode(
             drafted = image.draft(None, (2 * size, 2 * size))
             scale = drafted[1][2] / full if drafted else 1.0
         image.load()
-        inverted = image.mode.startswith("I") and _has_white_as_zero(image)
+        white_is_zero = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0
+        inverted = white_is_zero and image.mode.startswith("I")
         upright = image if orientation == 1 else ImageOps.exif_transpose(image)
         if inverted:  # Pillow inverts only pixels of up to 8 bits
             upright = ImageOps.invert(_to_8_bits(upright))
@@ -226,10 +227,6 @@ def _upright_size(image: Image.Image) -> tuple[int, int]:
     width, height = image.size
     is_turned = _orientation(image) >= 5 and image.format != "TIFF"
     return (height, width) if is_turned else (width, height)
-
-
-def _has_white_as_zero(image: Image.Image) -> bool:
-    return getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0
 
 
 def _is_grey(image: Image.Image) -> bool:
