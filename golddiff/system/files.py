@@ -180,10 +180,10 @@ class DecompressedFile:
     def __init__(self, path: Path) -> None:
         self._most = allowed(path.stat().st_size)
         self._file = path.open("rb")
-        head = self._file.read(6)
-        self._file.seek(0)
+        head = self._file.peek(6)
         readers = (reader for magic, reader in _PACKED.items() if head.startswith(magic))
         self._stream: Any = next(readers, lambda file: file)(self._file)
+        self.tell: Callable[[], int] = self._stream.tell
 
     def __enter__(self) -> DecompressedFile:
         return self
@@ -196,10 +196,6 @@ class DecompressedFile:
         if offset > self._most:
             raise self._too_large()
         return int(self._stream.seek(offset))
-
-    def tell(self) -> int:
-        """The current offset."""
-        return int(self._stream.tell())
 
     def read(self, size: int = -1) -> bytes:
         """Read at most ``size`` bytes, or all."""

@@ -73,9 +73,8 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> to
     """``torch._utils._rebuild_tensor_v2``: a view of a storage, with a bounds check."""
     if not isinstance(storage, Storage):
         raise UnpicklingError(f"has a tensor made of {type(storage).__name__}")
-    if type(size) is not tuple or type(stride) is not tuple or len(size) != len(stride):
-        raise UnpicklingError("has a tensor of an impossible shape")
-    if not all(type(n) is int and 0 <= n < 2**62 for n in (offset, *size, *stride)):
+    alike = type(size) is type(stride) is tuple and len(size) == len(stride)
+    if not alike or not all(type(n) is int and 0 <= n < 2**62 for n in (offset, *size, *stride)):
         raise UnpicklingError("has a tensor of an impossible shape")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     # With a stride of 0, a few values could stand for a huge tensor.
