@@ -39,13 +39,17 @@ def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
         parent.mkdir(parents=True, exist_ok=True)
         with locked(lock_of(path), busy):
             for leftover in parent.glob(f".{glob.escape(path.name)}.building-*"):
-                # A process was killed between the two renames of _put_in_place.
-                if not leftover.is_symlink() and (leftover / "old").is_dir() and not path.exists():
-                    os.rename(leftover / "old", path)
-                _remove(leftover)
-            with _temporary_beside(path) as folder:
+                _clear(leftover, path)
+            hidden = _hidden_beside(path)
+            try:
+                folder = hidden / "new"
+                folder.mkdir()
                 yield folder
-                _put_in_place(folder, path)
+                if path.exists():  # for some microseconds, it does not
+                    os.rename(path, hidden / "old")
+                os.rename(folder, path)
+            finally:
+                _clear(hidden, path)
     except OSError as error:
         if error.errno in DISK_FULL:
             raise StoreError(
@@ -92,35 +96,10 @@ def _hidden_beside(path: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.absolute().parent))
 
 
-@contextlib.contextmanager
-def _temporary_beside(path: Path) -> Iterator[Path]:
-    """Create a hidden folder beside ``path`` and delete it on exit."""
-    folder = _hidden_beside(path)
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        _remove(folder)
-
-
-def _put_in_place(folder: Path, path: Path) -> None:
-    if not path.exists():
-        os.rename(folder, path)
-        return
-    # The old folder is moved first, so for some microseconds ``path`` does not exist.
-    with _temporary_beside(path) as aside:
-        old = aside / "old"
-        try:
-            os.rename(path, old)
-            os.rename(folder, path)
-        except BaseException:
-            if os.path.lexists(old) and not os.path.lexists(path):
-                os.rename(old, path)
-            raise
-
-
-def _remove(folder: Path) -> None:
-    """Delete a folder; if it is a symbolic link, delete the link and not its target."""
-    if folder.is_symlink():
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+def _clear(hidden: Path, path: Path) -> None:
+    """Delete a hidden folder, or a link in its place; an old folder without a successor returns."""
+    if hidden.is_symlink():
+        hidden.unlink()
+    elif (hidden / "old").is_dir() and not os.path.lexists(path):
+        os.rename(hidden / "old", path)
+    shutil.rmtree(hidden, ignore_errors=True)
