@@ -59,15 +59,13 @@ def open_pt(path: Path, options: SourceOptions) -> Rows:
         value = dict(zip(("images", "labels"), value, strict=True))
     if not isinstance(value, dict):
         raise SourceError(f"{path.name} holds a {type(value).__name__}, no tensor of images")
-    entries = {str(key): _array_of_list(entry) for key, entry in value.items()}
-    arrays = {key: entry for key, entry in entries.items() if is_array(entry)}
+    arrays = {}
+    for key, entry in value.items():
+        if is_array(entry):
+            arrays[str(key)] = entry
+        elif isinstance(entry, list) and entry and all(type(label) is int for label in entry):
+            arrays[str(key)] = np.array(entry)
     return _open_arrays(path, list(arrays), lambda key: as_array(arrays[key], path.name), options)
-
-
-def _array_of_list(entry: Any) -> Any:
-    """A list of integers (labels, usually) as an array; anything else unchanged."""
-    is_labels = isinstance(entry, list) and entry and all(type(value) is int for value in entry)
-    return np.array(entry) if is_labels else entry
 
 
 def _open_arrays(

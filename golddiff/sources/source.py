@@ -109,10 +109,10 @@ class Rows:
         self.labels, class_names = chosen_labels(options, total, labels, class_names, description)
         self.total = options.limited(total)
         self.skipped, self.names = Skipped(), list(names[: self.total])
+        is_pixels = np.dtype(dtype) == np.uint8 or options.value_range is not None
         self.info = SourceInfo(
-            shape, np.dtype(dtype), self.labels is not None, options.are_pixels(np.dtype(dtype)),
-            class_names, description,
-        )  # fmt: skip
+            shape, np.dtype(dtype), self.labels is not None, is_pixels, class_names, description
+        )
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order, as copies: pixels (b, *shape) and labels (b,) or None."""

@@ -79,10 +79,6 @@ class SourceOptions:
             del options["value_range"]  # older stores and shards have no such key and must match
         return options
 
-    def are_pixels(self, dtype: Any) -> bool:
-        """Whether values of a NumPy dtype have a known range: uint8, or floats with value_range."""
-        return self.value_range is not None or bool(dtype == "uint8")
-
     def limited(self, count: int) -> int:
         """The number of examples to read out of ``count``."""
         return count if self.limit is None else min(count, self.limit)

@@ -66,7 +66,11 @@ def open_parquet(files: Sequence[Path], options: SourceOptions, description: str
             )
 
     def column(name: str) -> Any:
-        chunks = [chunk for file in files for chunk in _read_column(file, name).chunks]
+        chunks: list[Any] = []
+        for file in files:
+            # Strings stay dictionary-encoded, as a huge string may repeat in every row.
+            with _opened(file, read_dictionary=[name]) as table:
+                chunks += table.read(columns=[name]).column(name).chunks
         if len({chunk.type for chunk in chunks}) > 1:
             raise SourceError(f"{description}: the files' columns {name!r} differ in type")
         return pa.chunked_array(chunks)
@@ -195,12 +199,6 @@ def _schema_and_rows(file: Path) -> tuple[Any, int]:
         raise SourceError(f"{file.name} announces {rows:,} rows, more than it has bytes")
     check_unpacked(file.name, file.stat().st_size, unpacked)
     return schema, rows
-
-
-def _read_column(file: Path, column: str) -> Any:
-    # Strings stay dictionary-encoded, as a huge string may repeat in every row.
-    with _opened(file, read_dictionary=[column]) as table:
-        return table.read(columns=[column]).column(column)
 
 
 def _find_column(
