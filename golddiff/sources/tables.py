@@ -34,6 +34,7 @@ _LABEL_COLUMNS = ("label", "labels", "fine_label")
 # Rows read at a time: few enough for photographs of a megabyte each, in several threads.
 _BATCH_ROWS = 64
 _MAX_PATH = 4096  # characters
+_BYTES, _TEXT = (pa.binary(), pa.large_binary()), (pa.string(), pa.large_string())
 _SHARD_NAME = re.compile(r"^(?P<split>.+?)-\d{4,6}-of-\d{4,6}(-[0-9a-f]+)?$")
 
 Labels = tuple[I64 | None, tuple[str, ...] | None]
@@ -242,24 +243,14 @@ def _columns_where(schema: Any, fits: Callable[[Any], bool]) -> list[str]:
 
 def _holds_images(dtype: Any) -> bool:
     if pa.types.is_struct(dtype):
-        return any(field.name == "bytes" and _is_bytes(field.type) for field in dtype)
-    return _is_bytes(dtype)
-
-
-def _is_bytes(dtype: Any) -> bool:
-    values = _value_type(dtype)
-    return bool(pa.types.is_binary(values) or pa.types.is_large_binary(values))
+        return any(field.name == "bytes" and _value_type(field.type) in _BYTES for field in dtype)
+    return _value_type(dtype) in _BYTES
 
 
 def _holds_labels(dtype: Any) -> bool:
     types = pa.types
     is_number = types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype)
-    return is_number or _holds_text(dtype)
-
-
-def _holds_text(dtype: Any) -> bool:
-    values = _value_type(dtype)
-    return bool(pa.types.is_string(values) or pa.types.is_large_string(values))
+    return is_number or _value_type(dtype) in _TEXT
 
 
 def _value_type(dtype: Any) -> Any:
@@ -284,7 +275,7 @@ def _labels(
     if values is None or values.null_count:
         numbers = np.empty(())  # which are no class indices
         where += f", with {counted(values.null_count, 'empty row')}," if values is not None else ""
-    elif _holds_text(values.type):
+    elif _value_type(values.type) in _TEXT:
         return _encode_names(values)
     else:
         numbers = values.to_numpy()
