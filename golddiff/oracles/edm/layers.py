@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import nn
@@ -118,22 +119,15 @@ class UNetBlock(nn.Module):
         self.heads, self.adm = heads, adm
         self.scale, eps = (1.0, 1e-5) if adm else (math.sqrt(0.5), 1e-6)
         self.norm0 = group_norm(in_channels, eps)
-        self.conv0 = Conv2d(
-            in_channels, out_channels, 3, up=up, down=down, resample_filter=resample_filter
-        )
+        resampled = partial(Conv2d, up=up, down=down, resample_filter=resample_filter)
+        self.conv0 = resampled(in_channels, out_channels, 3)
         self.affine = nn.Linear(emb_channels, out_channels * (2 if adm else 1))
         self.norm1 = group_norm(out_channels, eps)
         self.conv1 = Conv2d(out_channels, out_channels, 3)
-        self.skip: nn.Module | None = None
+        self.skip: nn.Module = nn.Identity()
         if out_channels != in_channels or up or down:
-            self.skip = Conv2d(
-                in_channels,
-                out_channels,
-                0 if adm and out_channels == in_channels else 1,
-                up=up,
-                down=down,
-                resample_filter=resample_filter,
-            )
+            kernel = 0 if adm and out_channels == in_channels else 1
+            self.skip = resampled(in_channels, out_channels, kernel)
         if heads:
             self.norm2 = group_norm(out_channels, eps)
             self.qkv = Conv2d(out_channels, 3 * out_channels, 1)
@@ -149,7 +143,7 @@ class UNetBlock(nn.Module):
         else:
             h = self.norm1(h + shift)
         h = self.conv1(functional.silu(h))
-        h = (h + (x if self.skip is None else self.skip(x))) * self.scale
+        h = (h + self.skip(x)) * self.scale
         if self.heads:
             h = (h + self.proj(self._attention(h))) * self.scale
         return h
