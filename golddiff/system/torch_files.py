@@ -143,9 +143,8 @@ def read_torch(path: Path) -> Any:
     """
     try:
         with path.open("rb") as file:
-            zipped = file.read(len(ZIP)) == ZIP
-            file.seek(0)
-            return _read_zip(path, file) if zipped else read_legacy(file)
+            is_zip = file.peek(len(ZIP)).startswith(ZIP)
+            return _read_zip(path, file) if is_zip else read_legacy(file)
     except SourceError as error:
         raise CheckpointError(str(error)) from None
     except Exception as error:
@@ -158,14 +157,12 @@ def read_torch(path: Path) -> Any:
 
 def _read_zip(path: Path, file: IO[bytes]) -> Any:
     with zipfile.ZipFile(file) as archive:
-        members = archive.infolist()
-        check_unpacked(str(path), path.stat().st_size, sum(m.file_size for m in members))
-        roots = [
-            m.filename.removesuffix("data.pkl") for m in members if m.filename.endswith("/data.pkl")
-        ]
+        unpacked = sum(member.file_size for member in archive.infolist())
+        check_unpacked(str(path), path.stat().st_size, unpacked)
+        names = archive.namelist()
+        roots = [name.removesuffix("data.pkl") for name in names if name.endswith("/data.pkl")]
         if len(roots) != 1:
             raise UnpicklingError(f"has {len(roots)} members named data.pkl")
-        names = {member.filename for member in members}
         if f"{roots[0]}byteorder" in names and archive.read(f"{roots[0]}byteorder") != b"little":
             raise UnpicklingError("is big-endian")
         storages: dict[str, Storage] = {}
@@ -184,13 +181,12 @@ def _read_zip(path: Path, file: IO[bytes]) -> Any:
 
 
 def read_legacy(file: IO[bytes], names: dict[tuple[str, str], Any] = TENSORS) -> Any:
-    """Read the format of consecutive pickles; they may use only the globals in ``names``.
+    """Read a file of consecutive pickles, which may use only the globals in ``names``.
 
-    The file has to end with the last storage.
+    It has to end with the last storage.
     """
-    start = file.tell()
-    size = file.seek(0, io.SEEK_END) - start
-    file.seek(start)
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
     magic, version, words = (read_pickle(file, {}) for _ in range(3))
     if magic != MAGIC or version != VERSION or type(words) is not dict:
         raise UnpicklingError("is of an unknown format")
