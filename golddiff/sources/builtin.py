@@ -1,7 +1,4 @@
-"""The built-in training sets, without a download: digits, moons and patches.
-
-Patches are crops of the two photographs that ship with scikit-learn, in any number.
-"""
+"""The built-in training sets, without a download: digits, moons and patches."""
 
 from __future__ import annotations
 
@@ -60,7 +57,7 @@ def _moons(options: SourceOptions) -> Rows:
 
 
 def _patches(options: SourceOptions) -> Rows:
-    """Random crops of two photographs at several scales, half of them mirrored.
+    """Random crops of scikit-learn's two photographs at several scales, half of them mirrored.
 
     Each example is the candidate of highest contrast out of four; without this choice, half of the
     crops would be plain sky. ``size`` is the side of a crop, ``limit`` the number of crops.

@@ -1,6 +1,6 @@
 """Sources that decode one example at a time: files, zip members, rows of a table, list items.
 
-An example is an encoded image, a Pillow image or an array. A few threads read and decode ahead.
+An example is an encoded image, a Pillow image or an array.
 """
 
 from __future__ import annotations

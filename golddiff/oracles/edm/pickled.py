@@ -1,7 +1,8 @@
 """Reader of NVIDIA's EDM pickles that runs none of their code.
 
 ``training_loop.py`` of the EDM repository writes them; its ``torch_utils.persistence`` stores each
-module as source text, class name and state.
+module as source text, class name and state. Only tensors and constructor arguments are read; the
+networks are implemented in this package.
 """
 
 from __future__ import annotations
@@ -89,9 +90,6 @@ NAMES: dict[tuple[str, str], Any] = {
 
 def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
     """The arguments of an Oracle for a network that NVIDIA's EDM code saved.
-
-    The file is a pickle that contains source code, which is not run. Only tensors and constructor
-    arguments are read; the networks are implemented in this package.
 
     Raises:
         CheckpointError: the pickle is damaged or uses anything but tensors and plain data, or the
@@ -226,10 +224,9 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
     if len(positional) > len(order):
         raise CheckpointError(f"its {precond} was made with {len(positional)} arguments in order")
     given = dict(zip(order, positional, strict=False))
-    for name, value in named.items():
-        if name in given:
-            raise CheckpointError(f"its {precond} was made with two values for {name}")
-        given[name] = value
+    for name in given.keys() & named.keys():
+        raise CheckpointError(f"its {precond} was made with two values for {name}")
+    given |= named
     model = given.pop("model_type", DEFAULT_MODEL[precond])
     if type(model) is not str or model not in MODELS:
         shown = model if type(model) is str else type(model).__name__
