@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import nn
 
 from golddiff.system.errors import CheckpointError
-from golddiff.system.files import leads_out, readable
+from golddiff.system.files import check_inside, readable
 
 SHOWN = 10
 # Limits far above any network in use.
@@ -29,8 +29,7 @@ def regular_file(path: Path, folder: Path | None = None) -> Path:
         raise CheckpointError(f"{path} is no file" if path.exists() else f"{path} does not exist")
     if folder is not None:
         caches = [above.parent for above in folder.absolute().parents if above.name == "snapshots"]
-        if leads_out(caches[0] if caches else folder, path):
-            raise CheckpointError(f"{path} is a symbolic link that leads out of its folder")
+        check_inside(caches[0] if caches else folder, path, CheckpointError)
     return path
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from golddiff.system.errors import StoreError, printable
-from golddiff.system.files import leads_out
+from golddiff.system.files import check_inside
 
 FORMAT = "golddiff-store"
 VERSION = 1
@@ -89,7 +89,7 @@ class Manifest:
                 f"store: {folder} holds no {NAME}, so it is not a complete store; golddiff index "
                 "makes one"
             )
-        _check_inside(folder, path)
+        check_inside(folder, path, StoreError)
         try:
             text = path.read_bytes()
         except OSError as error:
@@ -130,7 +130,7 @@ class Manifest:
             path = folder / name
             if not path.is_file():
                 raise StoreError(f"store: {path} is missing; build the store again")
-            _check_inside(folder, path)
+            check_inside(folder, path, StoreError)
             if not os.access(path, os.R_OK):
                 raise StoreError(f"store: {path} cannot be read (permission denied)")
             size = path.stat().st_size
@@ -168,13 +168,6 @@ class Manifest:
                     raise StoreError(
                         f"store: {pixels} holds a NaN or an infinity; build the store again"
                     )
-
-
-def _check_inside(folder: Path, path: Path) -> None:
-    if leads_out(folder, path):
-        raise StoreError(
-            f"store: {path} is a symbolic link that leads out of the store; copy the file"
-        )
 
 
 def _problem(body: dict[str, Any]) -> str | None:

@@ -165,10 +165,12 @@ def allowed(packed: int) -> int:
     return max(FREE, MAX_RATIO * packed)
 
 
-def check_unpacked(name: str, packed: int, unpacked: int) -> None:
+def check_unpacked(
+    name: str, packed: int, unpacked: int, kind: type[GoldDiffError] = SourceError
+) -> None:
     """Raise if the declared unpacked size is more than :func:`allowed`."""
     if unpacked > allowed(packed):
-        raise SourceError(
+        raise kind(
             f"{name} unpacks from {packed:,} to {unpacked:,} bytes, more than {MAX_RATIO} times "
             "its size; unpack it yourself if you trust it"
         )
@@ -224,8 +226,8 @@ def readable(what: str, kind: type[GoldDiffError] = SourceError) -> Iterator[Non
         raise kind(f"{what}: {reason}") from error
 
 
-def check_inside(folder: Path, path: Path) -> Path:
-    """Return the path; raise SourceError if its links lead out of the folder."""
+def check_inside(folder: Path, path: Path, kind: type[GoldDiffError] = SourceError) -> Path:
+    """Return the path; raise ``kind`` if its links lead out of the folder."""
     if leads_out(folder, path):
-        raise SourceError(f"{path} is a symbolic link that leads out of its folder; copy the file")
+        raise kind(f"{path} is a symbolic link that leads out of its folder; copy the file")
     return path

@@ -23,7 +23,7 @@ from golddiff.store.manifest import FileRecord, file_record, problem_of_files
 from golddiff.store.novelty import Watch
 from golddiff.supports.index.blocks import Blocks, fitted, numbers_of, of_tensors
 from golddiff.system.errors import ArgumentError, BusyError, StoreError
-from golddiff.system.files import check_disk, leads_out
+from golddiff.system.files import check_disk, check_inside, leads_out
 from golddiff.system.folders import folder_in_place, wait_for_builder
 from golddiff.system.numbers import F32
 from golddiff.system.residency import parts
@@ -82,10 +82,7 @@ class Index:
         sizes = _file_sizes(store)
         for name in (NUMBERS, LENGTHS, TENSORS):
             path, listed = folder / name, body["files"].get(name, {}).get("bytes")
-            if leads_out(store.path, path):
-                raise StoreError(
-                    f"index: {path} is a symbolic link that leads out of the store; copy the file"
-                )
+            check_inside(store.path, path, StoreError)
             size = sizes.get(name, listed)
             if listed != size or not path.is_file() or path.stat().st_size != size:
                 raise StoreError(
