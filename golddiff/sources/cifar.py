@@ -5,7 +5,6 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import IO, Any, cast
 
 import numpy as np
@@ -117,10 +116,8 @@ def _open(
 
 
 def _read_batch(data: bytes, name: str) -> dict[str, Any]:
-    try:
+    with readable(f"{name} is not a pickle of plain arrays"):
         table = read_pickle(data, ARRAYS)
-    except UnpicklingError as error:
-        raise SourceError(f"{name} is not a pickle of plain arrays: it {error}") from error
     if not isinstance(table, dict):
         raise SourceError(f"{name} holds a {type(table).__name__}, not the dict of a CIFAR file")
     return {_text(key): value for key, value in table.items()}

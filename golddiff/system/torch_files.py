@@ -20,8 +20,8 @@ from typing import IO, Any
 
 import torch
 
-from golddiff.system.errors import CheckpointError, SourceError, one_line
-from golddiff.system.files import check_unpacked
+from golddiff.system.errors import CheckpointError
+from golddiff.system.files import check_unpacked, readable
 from golddiff.system.pickles import ARRAYS, read_pickle
 
 ZIP = b"PK\x03\x04"
@@ -141,24 +141,16 @@ def read_torch(path: Path) -> Any:
         CheckpointError: the file is unreadable, damaged, unpacks to far more than its size, or
             contains anything but tensors, arrays and plain values; the message names it.
     """
-    try:
-        with path.open("rb") as file:
-            is_zip = file.peek(len(ZIP)).startswith(ZIP)
-            return _read_zip(path, file) if is_zip else read_legacy(file)
-    except SourceError as error:
-        raise CheckpointError(str(error)) from None
-    except Exception as error:
-        # A damaged archive raises nearly any exception type.
-        raise CheckpointError(
-            f"{path} is damaged or not a checkpoint of tensors and plain values: it "
-            f"{one_line(error)}"
-        ) from error
+    problem = f"{path} is damaged or not a checkpoint of tensors and plain values"
+    with readable(problem, CheckpointError), path.open("rb") as file:
+        is_zip = file.peek(len(ZIP)).startswith(ZIP)
+        return _read_zip(path, file) if is_zip else read_legacy(file)
 
 
 def _read_zip(path: Path, file: IO[bytes]) -> Any:
     with zipfile.ZipFile(file) as archive:
         unpacked = sum(member.file_size for member in archive.infolist())
-        check_unpacked(str(path), path.stat().st_size, unpacked)
+        check_unpacked(str(path), path.stat().st_size, unpacked, CheckpointError)
         names = archive.namelist()
         roots = [name.removesuffix("data.pkl") for name in names if name.endswith("/data.pkl")]
         if len(roots) != 1:
