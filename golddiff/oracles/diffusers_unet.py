@@ -38,7 +38,7 @@ MAX_TIMESTEPS = 1_000_000  # far above any network in use
 LOADING = threading.Lock()
 
 
-def load_diffusers(folder: Path, resolution: int | None = None) -> dict[str, Any]:
+def load_diffusers(folder: Path, resolution: int | None) -> dict[str, Any]:
     """The arguments of an Oracle for a ``UNet2DModel`` in a folder, or in a pipeline's ``unet``.
 
     ``scheduler_config.json``, in the model's folder or the pipeline's ``scheduler`` folder, gives

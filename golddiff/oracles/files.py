@@ -96,7 +96,7 @@ def unet_arguments(
     }  # fmt: skip
 
 
-def load_own(path: Path, resolution: int | None = None) -> dict[str, Any]:
+def load_own(path: Path) -> dict[str, Any]:
     """The arguments of an Oracle for a file or folder that ``golddiff oracle`` wrote."""
     network, header = read_weights(path)
     kind = f"DDPM U-Net trained on {header['training'].get('data')}"
@@ -104,7 +104,7 @@ def load_own(path: Path, resolution: int | None = None) -> dict[str, Any]:
     return unet_arguments(network, header["resolution"], is_pixels, kind, header["prediction"])
 
 
-def load_published(path: Path, resolution: int | None = None) -> dict[str, Any]:
+def load_published(path: Path, resolution: int | None) -> dict[str, Any]:
     """The arguments of an Oracle for a published checkpoint, sized by its weights' shapes."""
     state = read_torch(path)
     if isinstance(state, Mapping) and STATE in state:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,6 @@ EXPECTED = (
     "a folder or file that golddiff oracle wrote, a .pt checkpoint of the published attention-free "
     "U-Net, a diffusers UNet2DModel or pipeline folder, or an EDM .pkl"
 )
-
-# Reads a path, for images of the given side if any, into the arguments of an Oracle.
-Reader = Callable[[Path, int | None], dict[str, Any]]
 
 
 def load_oracle(
@@ -75,7 +71,7 @@ def load_oracle(
     if resolution is not None:
         check_count("resolution", resolution)
     location, checked = path_of("path", path), check_device(device)
-    read = _reader_of_folder(location) if location.is_dir() else _reader_of_file(location)
+    read = _read_folder if location.is_dir() else _read_file
     arguments = read(location, resolution)
     _, *sides = arguments["shape"]
     if resolution is not None and sides != [resolution, resolution]:
@@ -88,30 +84,30 @@ def load_oracle(
         raise CheckpointError(f"{location} has a setting that is not allowed: {error}") from error
 
 
-def _reader_of_folder(folder: Path) -> Reader:
+def _read_folder(folder: Path, resolution: int | None) -> dict[str, Any]:
     if (folder / CONFIG).is_file():
         config = read_json(regular_file(folder / CONFIG, folder))
         if config.get("format") == FORMAT:
-            return load_own
+            return load_own(folder)
         if "_class_name" in config:
-            return load_diffusers
+            return load_diffusers(folder, resolution)
     elif (folder / "unet" / CONFIG).is_file():
-        return load_diffusers
+        return load_diffusers(folder, resolution)
     raise CheckpointError(f"{folder} is no folder of a known network; expected {EXPECTED}")
 
 
-def _reader_of_file(path: Path) -> Reader:
+def _read_file(path: Path, resolution: int | None) -> dict[str, Any]:
     if not path.exists():
         raise CheckpointError(f"{path} does not exist; expected {EXPECTED}")
     with readable(f"{path} cannot be read", CheckpointError), regular_file(path).open("rb") as file:
         head = file.read(len(LEGACY_TORCH))
     # safetensors: 8 bytes of header length, then JSON. First, as the length can look like a pickle.
     if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= MAX_HEADER:
-        return load_own
+        return load_own(path)
     if head.startswith(ZIP) or head == LEGACY_TORCH:
-        return load_published
+        return load_published(path, resolution)
     if head.startswith(PICKLE):
-        return load_edm
+        return load_edm(path)
     fault = f"begins with {head[:8]!r}" if head else "is empty"
     for beginning, known in FOREIGN_CONTENTS.items():
         if head.startswith(beginning):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image, JpegImagePlugin
 
-from golddiff.sources.decode import decode, fit, read_header, with_channels
+from golddiff.sources.decode import decode, fit, read_header, to_pixels, with_channels
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import readable
@@ -94,6 +94,5 @@ def fit_to_shape(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
             "from noise"
         )
     channels, height, width = shape
-    cropped = fit(with_channels(image, channels), width, height)
-    values = np.asarray(cropped, np.float32) / 127.5 - 1
-    return torch.from_numpy(values).reshape(height, width, channels).permute(2, 0, 1).contiguous()
+    pixels = to_pixels(fit(with_channels(image, channels), width, height))
+    return torch.from_numpy(pixels.astype(np.float32) / 127.5 - 1)

@@ -187,14 +187,14 @@ def test_edm_pickles_are_read_by_load_edm(tmp_path, monkeypatch):
     path.write_bytes(b"\x80\x03}q\x00.")
     calls = []
 
-    def load_edm(path, resolution):
-        calls.append((path, resolution))
+    def load_edm(path):
+        calls.append(path)
         return {"module": torch.nn.Identity(), "shape": (3, 32, 32)}
 
     monkeypatch.setattr(load, "load_edm", load_edm)
     opened = load_oracle(path, batch_size=7)
     assert (opened.shape, opened.batch_size, str(opened.device)) == ((3, 32, 32), 7, "cpu")
-    assert calls == [(path, None)]
+    assert calls == [path]
     with pytest.raises(ArgumentError, match="resolution: got 64"):
         load_oracle(path, resolution=64)
 

@@ -88,7 +88,7 @@ NAMES: dict[tuple[str, str], Any] = {
 }
 
 
-def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
+def load_edm(path: Path) -> dict[str, Any]:
     """The arguments of an Oracle for a network that NVIDIA's EDM code saved.
 
     Raises:
