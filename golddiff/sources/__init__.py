@@ -97,10 +97,9 @@ def resolve_source(source: str | os.PathLike[str], split: str = "train") -> Any:
     with readable(f"{path} cannot be read"):  # a parent folder may be closed to this user
         if path.exists():
             return path
-    known = (".parquet", ".zip", ".npz", ".npy", ".pt", ".pth", ".gz", ".tar", ".tgz")
-    endings = (*known, "idx3-ubyte", *EXTENSIONS)
-    is_path = text.startswith(("/", "\\", ".", "~")) or text.lower().endswith(endings)
-    if is_path or not is_text or not NAME.match(text):
+    known = (".parquet", ".zip", ".npz", ".npy", ".pt", ".pth", ".gz", ".tar", ".tgz", "idx3-ubyte")
+    is_name = is_text and NAME.match(text) and not text.lower().endswith((*known, *EXTENSIONS))
+    if not is_name:
         raise SourceError(f"{text} does not exist")
     return load_from_hub(text, split)
 
