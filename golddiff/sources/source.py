@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -16,14 +16,11 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.files import readable
 from golddiff.system.numbers import I64, check_count
-from golddiff.system.parallel import iterate_in_order
+from golddiff.system.parallel import Result, Task, iterate_in_order
 
 log = logging.getLogger("golddiff")
 
 SHOWN = 5  # skipped examples that a message names
-
-Job = TypeVar("Job")
-Result = TypeVar("Result")
 
 
 class Batch(NamedTuple):
@@ -186,14 +183,14 @@ def check_labels(labels: Any, count: int | None = None) -> I64:
     return indices
 
 
-def map_ahead(function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
-    """Yield ``function(job)`` for each job in order; two to four threads compute ahead.
+def map_ahead(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+    """Yield ``function(task)`` for each task in order; two to four threads compute ahead.
 
     At most six results exist at a time, so memory stays bounded even if the consumer is slow.
     """
     workers = max(2, min(4, os.cpu_count() or 2))  # at least 2, to overlap reading
     with ThreadPoolExecutor(workers) as pool:
-        yield from iterate_in_order(pool, function, jobs, workers + 2)
+        yield from iterate_in_order(pool, function, tasks, workers + 2)
 
 
 def rebatch(pieces: Iterable[Batch], size: int) -> Iterator[Batch]:
