@@ -223,13 +223,10 @@ def _find_column(
 
 
 def _image_column(schema: Any, options: SourceOptions, description: str) -> str:
-    name = _find_column(
-        schema, options.column, _IMAGE_COLUMNS, _holds_images, "images", description
-    )
+    fitting = _columns_where(schema, _holds_images)
+    usual = fitting if len(fitting) == 1 else _IMAGE_COLUMNS
+    name = _find_column(schema, options.column, usual, _holds_images, "images", description)
     if name is None:
-        fitting = _columns_where(schema, _holds_images)
-        if len(fitting) == 1:
-            return fitting[0]
         raise SourceError(
             f"{description} has no column image or img of encoded images (such as PNG or JPEG); "
             "name one with column=NAME; " + _list_columns(schema)
