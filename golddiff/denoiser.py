@@ -266,7 +266,6 @@ class Estimator(Denoiser, ABC):
     # Whether one logit per image serves all outputs, so that they share one posterior, as Theorem 1
     # needs. Requires Optimal's extra methods.
     joint = False
-    has_moments = False  # whether there are ``moments``, as Optimal's; else :meth:`terms` serves
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)

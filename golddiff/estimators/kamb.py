@@ -63,7 +63,7 @@ class Kamb(Estimator):
     """
 
     part_size = IMAGES_PER_TASK  # small, because comparing all patches is slow
-    needs_images = has_moments = True
+    needs_images = True
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class Optimal(Estimator):
         ArgumentError: the store cannot be opened, or the limit is not a number above 0.
     """
 
-    joint = has_moments = True
+    joint = True
     part_size = ROWS_PER_TASK
 
     def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:

@@ -185,7 +185,6 @@ class PCA(Estimator):
             self.n_values = self.seamless.n_values
         self.weighting = weighting
         self.merges = weighting == "ss"
-        self.has_moments = self.merges
         self.batch_size = check_count("batch_size", batch_size)
         if len(self.store.shape) == 3 and weighting == "ss" and share is None:
             self.tile_sides = tuple(s for s in TILE_SIDES if min(self.store.shape[1:]) > pixels(s))

@@ -98,7 +98,7 @@ class PosteriorPass:
         self.memory_limit = estimator.memory_limit
         self._v = estimator.n_values
         self._decoded = estimator.part_size  # images that a thread decodes at a time
-        self._uses_moments = mode != FIRST and estimator.has_moments and not in_float64
+        self._uses_moments = mode != FIRST and hasattr(estimator, "moments") and not in_float64
         # Optimal sums without decoding: larger parts allocate less.
         self.part_size = self._decoded * (4 if self._uses_moments and estimator.joint else 1)
         self._estimator, self._cache = for_one_level(estimator, sigma), cache
@@ -264,7 +264,7 @@ class ImagesPosterior:
         estimator, b = self.estimator, len(self.x)
         unknown = np.zeros((b, 2 * estimator.n_values + 2))
         packed = np.concatenate([self.x, unknown], axis=1)
-        if not estimator.has_moments or self._cache is not None:
+        if not hasattr(estimator, "moments") or self._cache is not None:
             return self._run(FIRST, packed, range(b), False)
         posterior: Posterior = estimator.store.posterior(
             estimator, self.x, self.sigma, self.supports
