@@ -58,20 +58,17 @@ def seed_of_sigma(sigma: float) -> int:
 
 @cache
 def timestep_sigmas() -> list[float]:
-    """The noise level of each of the paper's 1,000 timesteps, ascending."""
-    alphas = np.cumprod((np.float32(1) - _betas()).astype(np.float64)).astype(np.float32)
-    return [sigma_of_alpha(float(alpha)) for alpha in alphas]
+    """The noise level of each of the paper's 1,000 timesteps, ascending.
 
-
-def _betas() -> NDArray[np.float32]:
-    """The 1,000 betas from 1e-4 to 0.02 in float32, equal to those of diffusers.
-
-    Not computed by ``torch.linspace``, which rounds differently on different processors.
+    The betas from 1e-4 to 0.02 equal those of diffusers in float32. ``torch.linspace`` would round
+    them differently on different processors.
     """
     first, last = np.float32(1e-4), np.float32(0.02)
     steps = np.float64(np.float32((last - first) / np.float32(999))) * np.arange(500)
     exact = np.concatenate([np.float64(first) + steps, np.float64(last) - steps[::-1]])
-    return exact.astype(np.float32)
+    betas = exact.astype(np.float32)
+    alphas = np.cumprod((np.float32(1) - betas).astype(np.float64)).astype(np.float32)
+    return [sigma_of_alpha(float(alpha)) for alpha in alphas]
 
 
 def sigma_of_alpha(alpha: float) -> float:
