@@ -26,12 +26,10 @@ class Space(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one image."""
-        ...
 
     @property
     def is_pixels(self) -> bool:
         """Whether values lie in [-1, 1]; DDIM then clips predictions to that range."""
-        ...
 
 
 class Denoises(Protocol):
@@ -40,11 +38,9 @@ class Denoises(Protocol):
     @property
     def store(self) -> Space:
         """The training set, or another object that has the shape of an image."""
-        ...
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """E[x0 | x]; see :meth:`golddiff.denoiser.Denoiser.__call__`."""
-        ...
 
 
 def check_denoises(denoiser: object) -> None:

@@ -29,13 +29,11 @@ class Schedule(Protocol):
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
         """(m, k): the numbers of images, out of n, that are screened and kept."""
-        ...
 
     def supports(
         self, store: ImageStore, x: F32, sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D), independent of the other queries."""
-        ...
 
 
 _ONLY_OPTIMAL = (
