@@ -355,12 +355,10 @@ def _noise(
 
 
 def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> torch.Tensor:
-    if not isinstance(values, torch.Tensor) or tuple(values.shape) not in shapes:
-        is_tensor = isinstance(values, torch.Tensor)
-        raise ArgumentError(
-            f"{name}: got {tuple(values.shape) if is_tensor else type(values).__name__}, expected "
-            f"a tensor of shape {' or '.join(map(str, shapes))}"
-        )
+    got = tuple(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
+    if got not in shapes:
+        allowed = " or ".join(map(str, shapes))
+        raise ArgumentError(f"{name}: got {got}, expected a tensor of shape {allowed}")
     check_dense(name, values)
     if not values.is_floating_point():
         raise ArgumentError(f"{name}: got {values.dtype}, expected floats (pixels in [-1, 1])")
