@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from golddiff.estimators.golden import GoldDiff
+from golddiff.estimators.masks import unit_counts
 from golddiff.estimators.pca import PCA
-from golddiff.estimators.shared import UnitMasks, advised_share, are_strokes, is_grey
+from golddiff.estimators.shared import UnitMasks, advised_share, are_strokes, is_grey, units_of
 from golddiff.metrics import sharpness
 from golddiff.noise import Labels, Sigma
 from golddiff.samplers import initial_noise, noise_levels, steps
@@ -127,7 +128,6 @@ def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
 
     ``watch`` is called with the number of parts done and their total.
     """
-    store = opened(store)
     if store not in _dials:
         saved = store.artifacts.load(ARTIFACT) or store.artifacts.shipped().load(ARTIFACT)
         if saved is None:
@@ -195,14 +195,13 @@ class _EveryThreshold:
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`, of a whole batch."""
-        level, shape, outputs = float(sigma), self.store.shape, []
-        every_masks = UnitMasks.of_thresholds(
-            self.store.factors.averaged(), level, np.array(THRESHOLDS), shape, _share(self.store)
-        )
+        level, shape, share, outputs = float(sigma), self.store.shape, _share(self.store), []
+        factor, thresholds = self.store.factors.averaged(), np.array(THRESHOLDS)
+        every_counts = unit_counts(factor, level, thresholds, units_of(shape, share))
         chunks = x.chunk(len(THRESHOLDS))
-        for threshold, masks, chunk in zip(THRESHOLDS, every_masks, chunks, strict=True):
+        for threshold, counts, chunk in zip(THRESHOLDS, every_counts, chunks, strict=True):
             denoiser = at_threshold(self.store, threshold)
-            denoiser.base.ready(level, masks)
+            denoiser.base.ready(level, UnitMasks.of_counts(counts, shape, share))
             outputs.append(denoiser(chunk, level))
             self.done += 1
             self.watch(self.done, STEPS * len(THRESHOLDS))

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
-from golddiff.estimators.masks import tree_of
+from golddiff.estimators.masks import counts_of, tree_of
 from golddiff.estimators.pca_float64 import recomputed
 from golddiff.estimators.seamless import Seamless
-from golddiff.estimators.shared import SIDES, Summands, UnitMasks
+from golddiff.estimators.shared import SIDES, Summands, UnitMasks, units_of
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.kernels.lanes import BLOCK
 from golddiff.kernels.mask_tree import MaskTree, dense_mask, mean_mask, output_masks, tile_trees
@@ -192,7 +192,9 @@ class PCA(Estimator):
     def make_ready(self, sigma: float) -> Masks | UnitMasks:
         """The masks of a noise level, computed from the covariance of all images."""
         if self.share is not None:
-            return UnitMasks.of_store(self.store, sigma, self.mask_threshold, self.share)
+            units = units_of(self.store.shape, self.share)
+            counts = counts_of(self.store, sigma, self.mask_threshold, units)
+            return UnitMasks.of_counts(counts, self.store.shape, self.share)
         return Masks(tree_of(self.store, sigma, self.mask_threshold), self.store.shape)
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:

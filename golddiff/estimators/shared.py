@@ -10,7 +10,7 @@ then show no unit edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.estimators.masks import counts_of, masks_per_unit, unit_counts
+from golddiff.estimators.masks import masks_per_unit
 from golddiff.kernels.roots import squares
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore
 from golddiff.store.exact import FirstPass
-from golddiff.store.statistics import Factor
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import Side, Support, as_image, tile_of_each
 from golddiff.system.numbers import F32, F64, I64
@@ -52,24 +51,10 @@ class UnitMasks:
     between: F32 | None = None
 
     @classmethod
-    def of_thresholds(
-        cls, factor: Factor, sigma: float, thresholds: F64, shape: tuple[int, ...], share: str
-    ) -> Iterator[UnitMasks]:
-        """The masks at each of several ascending thresholds, all from one Wiener matrix."""
-        for counts in unit_counts(factor, sigma, thresholds, units_of(shape, share)):
-            yield cls._of_counts(counts, shape, share)
-
-    @classmethod
-    def of_store(cls, store: TrainingSet, sigma: float, threshold: float, share: str) -> UnitMasks:
-        """The masks at one threshold; saved with the store."""
-        counts = counts_of(store, sigma, threshold, units_of(store.shape, share))
-        return cls._of_counts(counts, store.shape, share)
-
-    @classmethod
-    def _of_counts(
+    def of_counts(
         cls, counts: NDArray[np.unsignedinteger], shape: tuple[int, ...], share: str
     ) -> UnitMasks:
-        """The masks of the counts (D, U) of one threshold, see :func:`unit_counts`."""
+        """The masks of counts (D, U), see :func:`golddiff.estimators.masks.unit_counts`."""
         side, (height, width), between = _side(shape, share), as_image(shape)[1:], None
         if share == "seamless":
             axes = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
