@@ -48,7 +48,7 @@ class Support:
         return Support(self.rows, weights[queries])
 
     def sampled(self, sample: RandomSample) -> Support:
-        """A random subset by priority sampling: heavier images are kept more often.
+        """A random proper subset by priority sampling: heavier images are kept more often.
 
         Image i has priority w_i / u_i with u_i uniform. The images of highest priority are kept;
         their weights are raised to at least the highest priority left out, which keeps weighted
@@ -59,8 +59,6 @@ class Support:
         uniform = 1 - np.random.default_rng(sample.seeds).random(len(self))
         priority = self.log_weights - np.log(uniform)
         order = np.argsort(-priority, kind="stable")
-        if len(order) <= sample.count:
-            return self
         kept, threshold = np.sort(order[: sample.count]), priority[order[sample.count]]
         return Support(self.rows[kept], np.maximum(self.log_weights[kept], threshold))
 
