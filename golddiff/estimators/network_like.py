@@ -53,9 +53,7 @@ WIDE = 0.005  # mask threshold that replaces squares for points and tiny images
 GOLDEN_BELOW = 6.0
 K_MIN, K_MAX = 400, 800  # images in a golden subset
 MIN_SIDE = 4  # smallest image side in pixels for which squares and patches are parts
-# If the images have a black background, outputs within HAZE of black become black and those within
-# twice HAZE darker, which removes the grey haze of the Gaussians.
-HAZE = 0.08
+HAZE = 0.08  # distance from black within which outputs become black: the haze of the Gaussians
 # Mirrored images count as likely if a mixture fitted to half of the images denoises the other half
 # with an error at most this much larger when mirrored. At sigma 2 the ratio is 1.004 for CIFAR-10
 # and ImageNet, 1.005 for faces, 1.03 for digits on photographs, 1.24 for garments, 1.33 for digits.
