@@ -8,7 +8,7 @@ import torch
 
 from golddiff import PCA, AdaptiveSchedule, GoldDiff, Optimal, PaperSchedule
 from golddiff.supports.certificate import certify, least_squares
-from golddiff.supports.index import Index
+from golddiff.supports.index.image_index import Index
 from golddiff.system.errors import ArgumentError, StoreError
 
 STORES = int(os.environ.get("GOLDDIFF_CERTIFICATE_STORES", "3"))  # per kind; 72 cases a store

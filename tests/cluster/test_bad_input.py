@@ -13,7 +13,7 @@ from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.store.images import ImageStore
-from golddiff.supports.index import Index
+from golddiff.supports.index.image_index import Index
 from golddiff.system.errors import ArgumentError, StoreError
 
 from .conftest import part, shard_at

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from golddiff.supports.index import Index
+from golddiff.supports.index.image_index import Index
 
 
 @pytest.fixture(scope="session")

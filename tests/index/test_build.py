@@ -14,7 +14,8 @@ import torch
 
 from golddiff import ImageStore
 from golddiff.store.manifest import file_record
-from golddiff.supports.index import Index, image_index
+from golddiff.supports.index import image_index
+from golddiff.supports.index.image_index import Index
 from golddiff.system.errors import StoreError
 
 
@@ -80,7 +81,8 @@ def test_a_killed_build_leaves_no_index_and_the_next_one_succeeds(make_store, sm
     code = f"""
         import os, signal
         from golddiff import ImageStore
-        from golddiff.supports.index import Index, image_index
+        from golddiff.supports.index import image_index
+        from golddiff.supports.index.image_index import Index
         image_index.PIECE = 4 * 144 * 100
         def stop(done, total):
             if done >= 700: os.kill(os.getpid(), signal.SIGKILL)

@@ -14,7 +14,8 @@ HEAD = """
     from golddiff.store import build as store_build
     from golddiff.system.errors import GoldDiffError
     from golddiff.system.files import atomic_write
-    from golddiff.supports.index import Index, image_index
+    from golddiff.supports.index import image_index
+    from golddiff.supports.index.image_index import Index
     from golddiff.store.images import ImageStore
 
     disk = sys.argv[1]

@@ -17,7 +17,8 @@ def run(code, folder):
         import numpy as np
         from golddiff.system.errors import GoldDiffError
         from golddiff.store.images import ImageStore
-        from golddiff.supports.index import Index, image_index
+        from golddiff.supports.index import image_index
+        from golddiff.supports.index.image_index import Index
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         folder = {str(folder)!r}
         pixels = np.random.default_rng(0).integers(0, 256, (12_000, 12, 12), dtype=np.uint8)

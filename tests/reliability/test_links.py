@@ -10,7 +10,7 @@ from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import masks
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import _digest
-from golddiff.supports.index import Index
+from golddiff.supports.index.image_index import Index
 from golddiff.system.errors import StoreError
 from golddiff.system.files import locked
 from reliability.fuzz.bundle import written

@@ -13,7 +13,7 @@ from golddiff import Optimal, sample
 from golddiff.store.build import build
 from golddiff.store.cache import SourceOptions, cache_folder, cache_name, cached_store
 from golddiff.store.images import ImageStore
-from golddiff.supports.index import Index
+from golddiff.supports.index.image_index import Index
 from golddiff.system import folders
 from golddiff.system.errors import StoreError
 from golddiff.system.files import locked
