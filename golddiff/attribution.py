@@ -208,10 +208,8 @@ def pixel_sources(
     if len(store.shape) != 3:
         raise ArgumentError(f"store: got data of shape {store.shape}, which has no pixels")
     top = check_count("top", top)
-    limits = zip(("channel", "y", "x_col"), (channel, y, x_col), store.shape, strict=True)
-    for name, value, limit in limits:
-        if name == "channel" and value is None:
-            continue
+    given = 0 if channel is None else channel, y, x_col
+    for name, value, limit in zip(("channel", "y", "x_col"), given, store.shape, strict=True):
         if not is_whole(value) or not 0 <= value < limit:
             raise ArgumentError(f"{name}: got {value!r}, expected 0 to {limit - 1}")
     single = isinstance(x, torch.Tensor) and x.ndim == 3
