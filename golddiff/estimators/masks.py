@@ -193,17 +193,16 @@ def counts_of(
     expected = _metadata(UNITS_FORMAT, store, store.factors.averaged_identifier(), sigma, threshold)
     name = f"{name_of(sigma, threshold)}-units-{len(masks)}"
     saved: NDArray[Any] | None = (store.artifacts.load(name, expected) or {}).get("counts")
-    if saved is not None and _are_counts(saved, store.d, masks):
+    if (
+        saved is not None
+        and saved.shape == (store.d, len(masks))
+        and saved.dtype.kind == "u"
+        and (saved <= masks).all()
+    ):
         return saved
     (counts,) = unit_counts(store.factors.averaged(), sigma, np.array([threshold]), unit)
     store.artifacts.save(name, {"counts": counts}, expected, LIMIT)
     return counts
-
-
-def _are_counts(counts: NDArray[Any], d: int, masks: I64) -> bool:
-    """Whether a file's array can be the counts of units with the given numbers of masks."""
-    plausible = counts.shape == (d, len(masks)) and counts.dtype.kind == "u"
-    return plausible and bool((counts <= masks).all())
 
 
 def name_of(sigma: float, threshold: float) -> str:
