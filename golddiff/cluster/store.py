@@ -297,7 +297,3 @@ class _FetchedRows(Stored):
     def resident(self, rows: I64) -> Iterator[tuple[Stored, I64]]:
         """See the base class."""
         yield self, np.searchsorted(self.rows, rows)
-
-    def values(self, rows: I64) -> F32:
-        """See the base class."""
-        return self.flat[np.searchsorted(self.rows, rows)]

@@ -56,7 +56,5 @@ class _SomeOutputs:
         """The partial posterior of one query (1, D) over a part."""
         logits = masked_logits(self.images.stored, part.rows, x[0], sigma, self._tree)
         logits += part.log_importance()
-        with self.images.stored.resident(part.rows) as (loaded, rows):
-            stored = loaded.flat[rows[:, None], self._outputs].astype(np.float32)
-            values = loaded.scaled(stored).astype(np.float64)
+        values = self.images.stored.values(part.rows, self._outputs).astype(np.float64)
         return Posterior.of_logits(logits, values)

@@ -113,12 +113,7 @@ def mixed(
 
 def values_at(store: Any, rows: I64, pixel: int | None) -> F32:
     """Images as float32 (k, D), or their channels at one pixel (y * W + x), (k, C)."""
-    if pixel is None:
-        return store.values(rows)
-    columns = outputs_at(store, pixel)
-    with store.stored.resident(rows) as (loaded, local_rows):
-        numbers = loaded.flat[local_rows[:, None], columns].astype(np.float32)
-        return loaded.scaled(numbers)
+    return store.stored.values(rows, None if pixel is None else outputs_at(store, pixel))
 
 
 def outputs_at(store: Any, pixel: int) -> I64:

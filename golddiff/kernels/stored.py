@@ -43,18 +43,16 @@ class Stored:
         with resident_rows(self.flat, rows) as (flat, local_rows):
             yield replace(self, flat=flat), local_rows
 
-    def values(self, rows: I64) -> F32:
-        """The values of the given rows, (k, D) float32."""
-        values = np.empty((len(rows), self.flat.shape[1]), np.float32)
+    def values(self, rows: I64, columns: I64 | None = None) -> F32:
+        """The values of the given rows, (k, D) float32, or of some of their columns, (k, C)."""
+        width = self.flat.shape[1] if columns is None else len(columns)
+        values = np.empty((len(rows), width), np.float32)
         for start, part in parts(rows):
-            with resident_rows(self.flat, part) as (flat, local_rows):
-                values[start : start + len(part)] = flat[local_rows]
-        return self.scaled(values)
-
-    def scaled(self, numbers: F32) -> F32:
-        """Convert stored numbers to values, in place."""
+            with self.resident(part) as (loaded, local_rows):
+                chosen: Any = local_rows if columns is None else np.ix_(local_rows, columns)
+                values[start : start + len(part)] = loaded.flat[chosen]
         if (self.scale, self.offset) != (1, 0):
             scale, offset = self.scaling
-            numbers *= scale
-            numbers += offset
-        return numbers
+            values *= scale
+            values += offset
+        return values
