@@ -215,11 +215,9 @@ def _halved(level: int) -> int:
 
 def _all_of_both(used: NDArray[np.bool_], axis: int) -> NDArray[np.bool_]:
     """Intersect the sets of pairs along an axis; an unpaired set at the edge is kept."""
-    pairs = used if axis == ROWS else used.swapaxes(ROWS, COLUMNS)
-    both = pairs[:, ::2].copy()
-    both[:, : pairs.shape[1] // 2] &= pairs[:, 1::2]
-    both = both if axis == ROWS else np.ascontiguousarray(both.swapaxes(ROWS, COLUMNS))
-    return both
+    first = np.arange(0, used.shape[axis], 2)
+    second = np.minimum(first + 1, used.shape[axis] - 1)
+    return used.take(first, axis) & used.take(second, axis)
 
 
 def _preorder_keys(level: int, c: int, h: int, w: int) -> I64:
