@@ -84,12 +84,9 @@ class Factor:
             f"a matrix for images of {d:,} values",
             "smaller images would fit, such as size=64",
         )
-        roots = np.sqrt(self.shrinkage(sigma))
         halves: NDArray[Any] = np.empty(self.eigenvectors.shape, dtype)
-        for i in range(0, d, SIDE):
-            rows = slice(i, i + SIDE)
-            np.multiply(self.eigenvectors[rows], roots, out=halves[rows], casting="same_kind")
-        return halves
+        roots = np.sqrt(self.shrinkage(sigma))
+        return np.multiply(self.eigenvectors, roots, out=halves, casting="same_kind")
 
     def wiener_matrix(self, sigma: float, dtype: type[np.floating] = np.float64) -> NDArray[Any]:
         """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric."""
