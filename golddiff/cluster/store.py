@@ -31,7 +31,7 @@ from golddiff.store.manifest import FileRecord
 from golddiff.store.posteriors import for_one_level, with_images
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Question, TrainingSet
-from golddiff.support import AnySupport, RuleSupport, Supports, TiledSupport, per_query
+from golddiff.support import AnySupport, Supports, TiledSupport, per_query
 from golddiff.system.arguments import LEAST, check_not_negative, check_number
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.numbers import F32, I64, check_count
@@ -201,8 +201,7 @@ class ShardedStore(TrainingSet):
         stored = _FetchedRows(self.values(rows), rows=rows)
         images = SimpleNamespace(shape=self.shape, d=self.d, stored=stored, values=stored.values)
         fetched = with_images(estimator, images)
-        listed = support.with_rows if isinstance(support, RuleSupport) else support
-        yield from fetched.contributions(x, sigma, listed, top, pixel)
+        yield from fetched.contributions(x, sigma, support, top, pixel)
 
     def values(self, rows: I64, onto: Axes | None = None) -> F32:
         """See :class:`TrainingSet`; with ``onto``, shards send coordinates instead of pixels.

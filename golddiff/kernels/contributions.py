@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport, Support
+from golddiff.support import AnySupport, RuleSupport, Support
 from golddiff.system.numbers import F32, F64, I64
 
 # Share of an estimator's memory limit for caching terms between the two passes; beyond it, the
@@ -81,11 +81,6 @@ class Contribution:
     logits: F64
     values: NDArray[np.floating]
     best: Ranking | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the two large arrays."""
-        return self.logits.nbytes + self.values.nbytes
 
 
 def log_sum_exp(logits: F64) -> F64:
@@ -153,8 +148,9 @@ class Weights:
         pixel: int | None = None,
     ) -> None:
         self.top = min(top, len(support))
+        listed = support.with_rows if isinstance(support, RuleSupport) else support
         self._parts: Callable[[], Iterator[Contribution]] = partial(
-            estimator.store.contributions, estimator, x, sigma, support, self.top, pixel
+            estimator.store.contributions, estimator, x, sigma, listed, self.top, pixel
         )
         self._cached: list[Contribution] | None = []
         cached_bytes, limit = 0, CACHE_SHARE * estimator.memory_limit
@@ -168,7 +164,7 @@ class Weights:
                 if part.best is None
                 else ranking.merge(part.best)
             )
-            cached_bytes += part.nbytes
+            cached_bytes += part.logits.nbytes + part.values.nbytes
             if cached_bytes > limit:
                 self._cached = None
             elif self._cached is not None:

@@ -20,11 +20,11 @@ from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
 from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, check_free
 from golddiff.store.manifest import Manifest
-from golddiff.store.posteriors import as_support, weighed
+from golddiff.store.posteriors import weighed
 from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.training_set import Question, TrainingSet
-from golddiff.support import AnySupport, Supports, TiledSupport, per_query
+from golddiff.support import AnySupport, Supports, per_query
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.numbers import F32, I64
@@ -195,8 +195,7 @@ class ImageStore(TrainingSet):
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
         """See :class:`TrainingSet`; the estimator computes them."""
-        explicit = support if isinstance(support, TiledSupport) else as_support(support)
-        yield from estimator.contributions(x, sigma, explicit, top, pixel)
+        return estimator.contributions(x, sigma, support, top, pixel)
 
     def _make_factor(
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
