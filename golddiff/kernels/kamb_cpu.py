@@ -77,12 +77,7 @@ class Axis(NamedTuple):
                 inside = boundary == "circular" or 0 <= u < length
                 query.append(u % length if inside else -1)
                 image.append((u + d) % length if inside else -1)
-        return cls(
-            np.array(runs, dtype=np.int64),
-            np.array(query, dtype=np.int64),
-            np.array(image, dtype=np.int64),
-            reach,
-        )
+        return cls(np.array(runs), np.array(query), np.array(image), reach)
 
     def at(self, position: int) -> Axis:
         """The part of the runs that compares one output position."""

@@ -8,10 +8,8 @@ import numpy as np
 
 from golddiff.system.numbers import F32
 
-Values = F32
 
-
-def roots(x: Values, sigma: float) -> tuple[Values, Values]:
+def roots(x: F32, sigma: float) -> tuple[F32, F32]:
     """Arrays a, b such that (y - a)(y - b) replaces (y - x)^2 for the values y of an image.
 
     With a = b = x they are equal. With a = 2x, b = 0 the product lacks x^2, which all images share

@@ -19,14 +19,7 @@ from golddiff.kernels.rows import squared_distances
 from golddiff.kernels.stored import Stored
 from golddiff.store.posteriors import as_support
 from golddiff.store.proxy import pool
-from golddiff.support import (
-    AnySupport,
-    Side,
-    Support,
-    concatenated,
-    grouped,
-    tile_count,
-)
+from golddiff.support import AnySupport, Side, Support, concatenated, grouped, tile_count
 from golddiff.system.numbers import F32, F64, I64
 
 BYTES_AT_ONCE = 2.5e8  # size limit of one array of distances
