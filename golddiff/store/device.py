@@ -36,16 +36,17 @@ Weigh = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor], Sums]
 class DeviceStore:
     """A store's images on a torch device.
 
-    ``free`` is the device memory to use in bytes, by default all that is free. If all pixels fit,
-    they stay on the device; otherwise every call uploads its images.
+    ``free`` is the device memory to use in bytes, by default all that a CUDA device has free, or 4
+    GB. If all pixels fit, they stay on the device; otherwise every call uploads its images.
     """
 
     def __init__(self, store: ImageStore, device: torch.device, free: float | None = None) -> None:
         self.store, self.device = store, device
-        available = free_bytes(device) if free is None else free
-        self._cache_limit = CACHE_SHARE * available
+        if free is None:
+            free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 4e9
+        self._cache_limit = CACHE_SHARE * free
         self._cache: OrderedDict[int, tuple[object, torch.Tensor]] = OrderedDict()
-        self.resident = store.flat.nbytes <= RESIDENT_SHARE * available
+        self.resident = store.flat.nbytes <= RESIDENT_SHARE * free
         self._pixels = self._uploaded(store.flat) if self.resident else None
 
     def __getattr__(self, name: str) -> Any:
@@ -61,11 +62,10 @@ class DeviceStore:
         weigh = estimator.on_device(sigma, self)
         if weigh is None or any(isinstance(support, TiledSupport) for support, _ in groups):
             return self.store.posterior(estimator, x, sigma, supports)
-        posteriors, order = [], []
-        for support, queries in groups:
-            posteriors.append(self._weighed(weigh, self.sent(x[queries]), as_support(support)))
-            order += queries
-        return Posterior.of_queries(posteriors, order)
+        posteriors = [
+            self._weighed(weigh, self.sent(x[queries]), as_support(s)) for s, queries in groups
+        ]
+        return Posterior.of_queries(posteriors, [q for _, queries in groups for q in queries])
 
     def _weighed(self, weigh: Weigh, x: torch.Tensor, support: Support) -> Posterior:
         total: Posterior | None = None
@@ -163,10 +163,3 @@ def device_store(store: Any, device: Device) -> Any:
 def on_disk(store: Any) -> Any:
     """The store on disk of a store on a device; any other store unchanged."""
     return store.store if isinstance(store, DeviceStore) else store
-
-
-def free_bytes(device: torch.device) -> float:
-    """Free memory of a CUDA device in bytes; 4 GB for any other device."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    return 4e9
