@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 
 from golddiff import __version__
 from golddiff.cluster.joining import ray_package
-from golddiff.cluster.shard import CACHE_SIZE, Shard, pack, unpack
+from golddiff.cluster.shard import CACHE_SIZE, Shard, pack
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, StoreError
 
 RETRIES = 4  # retries of one call whose process died
@@ -129,7 +130,7 @@ class Pool:
             answer = answers.pop(shard)
             if answer is not None:
                 self.traffic.received += len(answer)
-                yield shard, unpack(answer)
+                yield shard, pickle.loads(answer)
         if len(self.missing) == len(self.paths):
             raise ClusterError("cluster: every shard of the store is lost")
 

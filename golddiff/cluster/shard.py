@@ -61,7 +61,8 @@ class Shard:
         # The number of threads is a setting of the calling thread.
         if self._threads != torch.get_num_threads():
             use_threads(self._threads)
-        return os.getpid(), pack(getattr(self, method)(*map(self._fetch, once), *unpack(packed)))
+        arguments = *map(self._fetch, once), *pickle.loads(packed)
+        return os.getpid(), pack(getattr(self, method)(*arguments))
 
     def alive(self) -> None:
         """Heartbeat: returns immediately, also while ``ask`` runs in another thread."""
@@ -128,12 +129,7 @@ class _Packer(pickle.Pickler):
 
 
 def pack(value: Any) -> bytes:
-    """Serialise plain data; an object that occurs twice is still one object when unpacked."""
+    """Pickle plain data; an object that occurs twice is still one object when loaded."""
     out = io.BytesIO()
     _Packer(out, pickle.HIGHEST_PROTOCOL).dump(value)
     return out.getvalue()
-
-
-def unpack(packed: bytes) -> Any:
-    """Deserialise the output of :func:`pack`; the bytes must come from a trusted process."""
-    return pickle.loads(packed)

@@ -20,10 +20,11 @@ from golddiff import __version__
 from golddiff.cluster.joining import check_version, connect, ray_package
 from golddiff.cluster.listing import NAME, Listing, ShardRecord
 from golddiff.estimators.masks import FOLDER as MASKS
+from golddiff.sources import open_source
 from golddiff.sources.examples import ExampleSource
 from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.build import check_free
+from golddiff.store.build import build, check_free
 from golddiff.store.cache import fingerprint, recorded
 from golddiff.store.manifest import VERSION, Manifest
 from golddiff.system.arguments import path_of
@@ -77,8 +78,6 @@ def build_shards(
         StoreError: a shard cannot be written, or an existing one is damaged.
         ClusterError: no cluster is reachable, or a machine runs another version of golddiff.
     """
-    from golddiff.sources import open_source
-
     if ADDRESS.match(str(path)):
         raise ArgumentError(
             f"path: got the address {path}, expected a folder on a disk that every machine sees; "
@@ -147,8 +146,6 @@ def _build_all(sources: dict[Path, ExampleSource]) -> Iterator[tuple[Path, Shard
 
 def build_one(path: Path, source: ExampleSource, version: str) -> tuple[Path, ShardRecord, Skipped]:
     """Build one shard, as a Ray task; ``version`` is that of the driver's golddiff."""
-    from golddiff.store.build import build
-
     try:
         check_version(version)
         # A previous attempt may have died after it renamed the complete shard.
