@@ -55,18 +55,13 @@ def build(
         _write_store(folder, source, bar, factor)
 
 
-def _empty_manifest(info: SourceInfo) -> Manifest:
-    """The manifest of a source before any image is read."""
+def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
+    info = source.info
     names = None if info.class_names is None else [printable(name) for name in info.class_names]
-    return Manifest(
+    manifest = Manifest(
         0, info.shape, info.dtype.name, info.labelled, info.is_pixels, names,
         quarter_shape(info.shape), printable(info.description),
     )  # fmt: skip
-
-
-def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
-    info = source.info
-    manifest = _empty_manifest(info)
     scale, offset = map(np.float32, manifest.scaling)
     task = bar.add_task(f"reading {manifest.source}", total=source.total)
     with contextlib.ExitStack() as stack:
@@ -103,9 +98,10 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
             manifest.files[name] = FileRecord(file.tell(), digests[name].hexdigest())
     # A table may give all its images the same name, which is not worth saving.
     if len(source.names) == manifest.n and (manifest.n == 1 or len(set(source.names)) > 1):
-        names = folder / FILE_NAMES
-        names.write_text("".join(f"{printable(n)}\n" for n in source.names), encoding="utf-8")
-        manifest.files[FILE_NAMES] = file_record(names)
+        file_names = folder / FILE_NAMES
+        lines = "".join(f"{printable(name)}\n" for name in source.names)
+        file_names.write_text(lines, encoding="utf-8")
+        manifest.files[FILE_NAMES] = file_record(file_names)
     manifest.skipped = len(source.skipped)
     # The factor of larger images takes minutes and gigabytes. It is computed on first use, because
     # Optimal, Kamb and their golden subsets do not need it.
