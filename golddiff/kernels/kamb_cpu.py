@@ -77,7 +77,9 @@ class Axis(NamedTuple):
                 inside = boundary == "circular" or 0 <= u < length
                 query.append(u % length if inside else -1)
                 image.append((u + d) % length if inside else -1)
-        return cls(np.array(runs), np.array(query), np.array(image), reach)
+        return cls(
+            np.array(runs, np.int64), np.array(query, np.int64), np.array(image, np.int64), reach
+        )
 
     def at(self, position: int) -> Axis:
         """The part of the runs that compares one output position."""

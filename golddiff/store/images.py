@@ -8,7 +8,7 @@ a manifest with the format version and a checksum of each file.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from golddiff.store.posteriors import weighed
 from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.training_set import Question, TrainingSet
-from golddiff.support import AnySupport, Supports, per_query
+from golddiff.support import Supports, per_query
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.numbers import F32, I64
@@ -189,13 +189,6 @@ class ImageStore(TrainingSet):
     def answer(self, question: Question, x: F32, within: Supports, *more: Any) -> Any:
         """See :class:`TrainingSet`."""
         return question.answer_shard(self, x, per_query(within, len(x)), *more)
-
-    def contributions(
-        self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,
-        pixel: int | None,
-    ) -> Iterator[Any]:  # fmt: skip
-        """See :class:`TrainingSet`; the estimator computes them."""
-        return estimator.contributions(x, sigma, support, top, pixel)
 
     def _make_factor(
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]

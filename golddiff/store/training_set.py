@@ -120,12 +120,12 @@ class TrainingSet(ABC):
     def answer(self, question: Question, x: F32, within: Supports, *more: Any) -> Any:
         """The merged answer of all shards to a :class:`Question` about queries (b, D)."""
 
-    @abstractmethod
     def contributions(
         self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
         """The terms of one query's posterior (D,), in batches of images, for attribution."""
+        return estimator.contributions(x, sigma, support, top, pixel)
 
     @abstractmethod
     def values(self, rows: I64, onto: Axes | None = None) -> F32:
