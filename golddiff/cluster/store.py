@@ -248,8 +248,7 @@ class ShardedStore(TrainingSet):
     @property
     def share(self) -> float:
         """Share of the images that results are computed from: 1 unless a shard is missing."""
-        reachable = sum(self.borders.sizes[shard] for shard in self.pool.present)
-        return reachable / self.n if self.n else 0.0
+        return sum(self.borders.sizes[shard] for shard in self.pool.present) / self.n
 
     @cached_property
     def labels(self) -> torch.Tensor | None:  # type: ignore[override]

@@ -142,12 +142,7 @@ def byte_distances(
 ) -> None:
     """Write ||z_q - scale (byte_i - 128)||^2 to out[q, begin + i], on one thread.
 
-    Args:
-        stored: (N, K) bytes in memory.
-        rows: (n,) images i to compare.
-        queries: the quantized queries z.
-        out: (Q, ...) receives the distances.
-        begin: column of the first distance.
+    ``stored`` holds (N, K) bytes in memory, ``rows`` (n,) the images i, ``queries`` (Q, K) the z.
     """
     q, k = queries.whole.shape
     whole = np.zeros((-(-q // QUERIES) * QUERIES, -(-k // WIDTH) * WIDTH), np.int16)

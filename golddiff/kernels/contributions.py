@@ -121,18 +121,11 @@ class Weights:
     """The weight of every image at every location, a part of the images at a time.
 
     The constructor makes a first pass over the images to normalise the weights; iteration is the
-    second pass. Memory holds one part, or all terms up to a quarter of ``memory_limit``.
-
-    Args:
-        estimator: computes the logits.
-        support: the images to weigh.
-        x: (D,) query.
-        sigma: noise level.
-        top: number of main sources to rank at each location.
-        pixel: restrict to the locations of this pixel, y * W + x.
+    second pass. Memory holds one part, or all terms up to a quarter of ``memory_limit``. ``pixel``,
+    y * W + x, restricts a query (D,) to the locations of this pixel.
 
     Attributes:
-        top: number of sources ranked, at most the number of images.
+        top: number of main sources ranked at each location, at most the number of images.
         effective: (L,) effective number of images, exp of the entropy (in nats) of the weights at
             a location: N for N equal weights, 1 if one image has all the weight.
         rounding: largest estimated error of an output that is weighed in float32.

@@ -114,13 +114,8 @@ def masked_moments(
 ) -> F64:
     """Sums over images in memory, for the outputs of a tree, in float32 loops; one thread.
 
-    Args:
-        stored: the images.
-        images: which of them, as rows, with log weights.
-        x: (b, D) queries.
-        sigma: noise level.
-        tree: the masks of all outputs, or of a tile's.
-        known: :meth:`golddiff.store.exact.FirstPass.in_float32`, with or without u.
+    ``tree`` holds the masks of all outputs, or of a tile's; ``known`` is
+    :meth:`golddiff.store.exact.FirstPass.in_float32`, with or without u.
 
     Returns:
         Without u, the variance (b, D). With u, (b, D + 3 D): the gradient of u . m in x, then, for

@@ -265,10 +265,7 @@ class _LogDensity(torch.autograd.Function):
 def main_directions(times: Callable[[F64], F64], d: int, k: int) -> tuple[F64, F64]:
     """The k largest eigenvalues (k,) and eigenvectors (k, d) of one query's covariance.
 
-    Args:
-        times: multiplies vectors (1, d) by the covariance (d, d).
-        d: values of an image.
-        k: number of eigenpairs, 1 to d.
+    ``times`` multiplies vectors (1, d) by the covariance (d, d); k is 1 to d.
     """
     # imports slowly
     from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh

@@ -81,14 +81,11 @@ class PosteriorPass:
     of weights relative to it (L) and the query's number. The first pass has no mean or weights yet.
     V is the estimator's ``n_values``.
 
-    Args:
-        estimator: weighs the images.
-        sigma: noise level.
-        mode: FIRST computes the posterior's own sums, VARIANCE the variance (V), and PULL the
-            gradient of mean . cotangent as the (D + 3 L) sums of
-            :meth:`golddiff.estimators.optimal.Optimal.moments`.
-        cache: (b, N) logits that the first pass writes and later ones read; None recomputes them.
-        in_float64: use the estimator's ``terms`` even if it has moments, which are faster.
+    FIRST computes the posterior's own sums, VARIANCE the variance (V), and PULL the gradient of
+    mean . cotangent as the (D + 3 L) sums of
+    :meth:`golddiff.estimators.optimal.Optimal.moments`. The first pass writes logits to ``cache``
+    (b, N), which later ones read; None recomputes them. ``in_float64`` uses the estimator's
+    ``terms`` even if it has moments, which are faster.
     """
 
     def __init__(

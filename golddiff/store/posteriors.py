@@ -63,12 +63,8 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
 def fitting(estimator: Any, images: int, further: int = 0) -> tuple[int, int]:
     """The numbers of threads, and of queries at once, whose working memory is within the limit.
 
-    If the limit is too small for one thread and one query, both are 1.
-
-    Args:
-        estimator: its :meth:`golddiff.denoiser.Estimator.working_bytes` states what it needs.
-        images: number of images that are weighed.
-        further: bytes that each query needs once, in addition.
+    If the limit is too small for one thread and one query, both are 1. Each query needs ``further``
+    bytes once, beside :meth:`golddiff.denoiser.Estimator.working_bytes` for this number of images.
 
     Raises:
         ArgumentError: less memory is free than one query needs.
