@@ -15,7 +15,7 @@ from typing import Any
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME as MANIFEST
-from golddiff.store.manifest import SHARDS, Manifest, sealed, unsealed
+from golddiff.store.manifest import SHARDS, Manifest, damaged, sealed, unsealed
 from golddiff.system.errors import ArgumentError, BusyError, StoreError
 from golddiff.system.files import atomic_write, leads_out
 from golddiff.system.folders import folder_in_place, wait_for_builder
@@ -139,7 +139,7 @@ class Listing:
             if not all(type(r.n) is int and r.n > 0 and type(r.identity) is str for r in records):
                 raise ValueError("a shard without its number of images")
         except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"store: {path} is damaged ({error}); build the store again") from None
+            raise damaged(f"{path} is damaged ({error})") from None
         return cls(records, home)
 
 

@@ -90,8 +90,7 @@ def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> t
         got = tuple(latents.shape)
         raise ArgumentError(f"latents: got shape {got}, expected (b, {channels}, h, w)")
     images = []
-    for start in range(0, len(latents), batch_size):
-        part = latents[start : start + batch_size]
+    for part in torch.split(latents, batch_size):
         raw = part.to(vae.device, torch.float32) / vae.config.scaling_factor + _shift(vae)
         images.append(vae.decode(raw.to(vae.dtype)).sample.float().clamp(-1, 1).to(latents.device))
     return torch.cat(images)

@@ -14,6 +14,7 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.system.arguments import check_dense, check_not_negative
 from golddiff.system.errors import ArgumentError, one_line
 from golddiff.system.memory import require_memory
+from golddiff.system.residency import parts
 
 IMAGES_AT_ONCE = 64  # small enough for the CPU cache
 ROUNDING = 1e-6  # of A x_i relative to its norm: it differs between batches, as matrix products do
@@ -47,8 +48,7 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
     measured, forward = check_measured(y), as_call(operator)
     require_memory(8 * len(y) * images.n, f"{len(y):,} x {images.n:,} log weights", "use fewer y")
     logs = torch.empty(len(y), images.n, dtype=torch.float64, device="cpu")
-    for start in range(0, images.n, IMAGES_AT_ONCE):
-        rows = np.arange(start, min(start + IMAGES_AT_ONCE, images.n))
+    for _, rows in parts(np.arange(images.n), IMAGES_AT_ONCE):
         outputs = applied(forward, images.images(rows), tuple(y.shape[1:])).double()
         outputs = outputs.reshape(len(rows), -1)
         squares = torch.stack([(outputs - y_b).square().sum(dim=1) for y_b in measured])

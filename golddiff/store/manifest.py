@@ -98,7 +98,7 @@ class Manifest:
         body.setdefault("is_pixels", body.get("dtype") == "uint8")  # a new field
         problem = _problem(body)
         if problem:
-            raise StoreError(f"store: {path} {problem}; build the store again")
+            raise damaged(f"{path} {problem}")
         fields = {name: body[name] for name in cls.__dataclass_fields__}
         names, files = fields["class_names"], fields["files"]
         return cls(**fields | {
@@ -115,7 +115,7 @@ class Manifest:
         text = (folder / FILE_NAMES).read_text(encoding="utf-8", errors="replace")
         names = [printable(name) for name in text.split("\n")[:-1]]
         if len(names) != self.n:
-            raise StoreError(f"store: {folder / FILE_NAMES} is damaged; build the store again")
+            raise damaged(f"{folder / FILE_NAMES} is damaged")
         return names
 
     def check_sizes(self, folder: Path) -> None:
@@ -129,45 +129,41 @@ class Manifest:
         for name, record in self.files.items():
             path = folder / name
             if not path.is_file():
-                raise StoreError(f"store: {path} is missing; build the store again")
+                raise damaged(f"{path} is missing")
             check_inside(folder, path, StoreError)
             if not os.access(path, os.R_OK):
                 raise StoreError(f"store: {path} cannot be read (permission denied)")
             size = path.stat().st_size
             if size != record.bytes or size != expected.get(name, size):
-                raise StoreError(
-                    f"store: {path} has {size} bytes, expected {record.bytes}; it was truncated "
-                    "or altered; build the store again"
-                )
+                has = f"has {size} bytes, expected {record.bytes}; it was truncated or altered"
+                raise damaged(f"{path} {has}")
         self._check_values(folder)
 
     def verify(self, folder: Path) -> None:
         """Recompute every checksum and check all values; raise StoreError on a mismatch."""
         for name, record in self.files.items():
             if file_record(folder / name) != record:
-                raise StoreError(
-                    f"store: {folder / name} does not match its checksum; build the store again"
-                )
+                raise damaged(f"{folder / name} does not match its checksum")
         self._check_values(folder, math.inf)
 
     def _check_values(self, folder: Path, most: float = CHECKED_BYTES) -> None:
         """Check labels and float values, because a forged file can have a valid checksum."""
         import numpy as np  # not at the top, to keep --help fast
 
-        if self.labelled and np.fromfile(folder / "labels.bin", np.int64).min() < 0:
-            raise StoreError(
-                f"store: {folder / 'labels.bin'} holds negative class indices; build the store "
-                "again"
-            )
-        pixels = folder / "pixels.bin"
+        labels, pixels = folder / "labels.bin", folder / "pixels.bin"
+        if self.labelled and np.fromfile(labels, np.int64).min() < 0:
+            raise damaged(f"{labels} holds negative class indices")
         if self.dtype != "float32" or pixels.stat().st_size > most:
             return
         with pixels.open("rb") as file:
             while len(values := np.fromfile(file, np.float32, 1 << 24)):
                 if not np.isfinite(values).all():
-                    raise StoreError(
-                        f"store: {pixels} holds a NaN or an infinity; build the store again"
-                    )
+                    raise damaged(f"{pixels} holds a NaN or an infinity")
+
+
+def damaged(problem: str) -> StoreError:
+    """The error of a store that must be built again."""
+    return StoreError(f"store: {problem}; build the store again")
 
 
 def _problem(body: dict[str, Any]) -> str | None:
@@ -238,16 +234,14 @@ def unsealed(path: str, text: str | bytes, form: str, version: int, kind: str) -
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"store: {path} is damaged ({error}); build the store again") from None
+        raise damaged(f"{path} is damaged ({error})") from None
     if not isinstance(body, dict) or body.get("format") != form:
         raise StoreError(f"store: {path} is no {kind}")
     if body.get("version") != version:
-        raise StoreError(
-            f"store: {path} has format version {body.get('version')!r}, this golddiff reads "
-            f"version {version}; build the store again"
-        )
+        found = body.get("version")
+        raise damaged(f"{path} has format version {found!r}, this golddiff reads version {version}")
     if body.pop("digest", None) != _digest(body):
-        raise StoreError(f"store: {path} was altered or damaged; build the store again")
+        raise damaged(f"{path} was altered or damaged")
     return body
 
 
