@@ -141,7 +141,7 @@ class PSPCSquare(PatchComposite):
         _, height, width = self.store.shape
         p = self.patch_size(sigma)
         rows, columns = _windows(height, p), _windows(width, p)
-        return PatchSet(np.kron(rows, columns))
+        return PatchSet.of(np.kron(rows, columns))
 
     def _scaled(self) -> Levels:
         """The authors' sizes, scaled to the images' side."""
@@ -197,7 +197,7 @@ class PSPCFlex(PatchComposite):
         level = min(range(len(self._levels)), key=lambda i: abs(self._levels[i] - sigma))
         share = float(self._shares[level])
         if share == 1:
-            return PatchSet(np.ones((1, pixels), np.bool_))
+            return PatchSet.of(np.ones((1, pixels), np.bool_))
         if self.heatmaps is not None:
             maps = np.asarray(self._load_heatmaps()[level], np.float64).reshape(pixels, pixels)
             if not np.isfinite(maps).all():
@@ -207,7 +207,7 @@ class PSPCFlex(PatchComposite):
             maps = matrix.reshape(-1, pixels, self.store.shape[0], pixels).sum(axis=(0, 2))
             own = maps.diagonal()
             maps[own <= NEGLIGIBLE * own.max()] = 0.0  # rounding errors of constant pixels
-        return PatchSet(_most_sensitive(maps, share))
+        return PatchSet.of(_most_sensitive(maps, share))
 
     def _load_heatmaps(self) -> NDArray[np.floating]:
         _, height, width = self.store.shape

@@ -37,31 +37,21 @@ from golddiff.system.residency import ROWS_AT_ONCE
 
 @dataclass(frozen=True)
 class PatchSet:
-    """The patches of one noise level."""
+    """The patches of one noise level; every pixel is in at least one."""
 
-    # (K, P) bool, the pixels of each patch; every pixel is in at least one patch
-    masks: NDArray[np.bool_]
+    masks: NDArray[np.bool_]  # (K, P) the pixels of each patch
+    pixels: I64  # (entries,) the pixels of all patches, patch by patch, ascending within each
+    stops: I64  # (K + 1,) offsets of the patches in ``pixels``
+    width: int  # number of pixels of the largest patch
+    entries: I64  # (entries,) flat index of each of ``pixels`` in a plane (width, K) of sums
 
-    @cached_property
-    def pixels(self) -> I64:
-        """(entries,) the pixels of all patches, patch by patch, ascending within each."""
-        return np.nonzero(self.masks)[1]
-
-    @cached_property
-    def stops(self) -> I64:
-        """(K + 1,) offsets of the patches in ``pixels``."""
-        return np.append(0, np.cumsum(self.masks.sum(axis=1)))
-
-    @cached_property
-    def width(self) -> int:
-        """The number of pixels of the largest patch."""
-        return int(np.diff(self.stops).max())
-
-    @cached_property
-    def entries(self) -> I64:
-        """(entries,) flat index of each of ``pixels`` in a plane (width, K) of sums."""
-        patch = np.repeat(np.arange(len(self.masks)), np.diff(self.stops))
-        return (np.arange(len(self.pixels)) - self.stops[patch]) * len(self.masks) + patch
+    @classmethod
+    def of(cls, masks: NDArray[np.bool_]) -> PatchSet:
+        """From the pixels of each patch (K, P)."""
+        (patch, pixels), counts = np.nonzero(masks), masks.sum(axis=1)
+        stops = np.append(0, np.cumsum(counts))
+        entries = (np.arange(len(pixels)) - stops[patch]) * len(masks) + patch
+        return cls(masks, pixels, stops, int(counts.max()), entries)
 
     @cached_property
     def padded_pixels(self) -> I64:
