@@ -76,10 +76,11 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
         options |= {"address": "local", "include_dashboard": False, "num_cpus": num_cpus}
     else:
         options["address"] = address
+    is_alone = address is None and SEVERAL_MACHINES not in os.environ
     # On a busy machine, Ray's own start times out after half a minute.
     for attempts_left in reversed(range(STARTS if address is None else 1)):
         try:
-            with _listening_locally() if address is None else contextlib.nullcontext():
+            with _listening_locally() if is_alone else contextlib.nullcontext():
                 ray.init(**options)
             return
         except Exception as error:  # Ray's exception types vary between releases
@@ -97,16 +98,13 @@ def _listening_locally() -> Iterator[None]:
     clusters of several machines. This context turns that support off.
     """
     constants: Any = importlib.import_module("ray._private.ray_constants")
-    setting, before = os.environ.get(SEVERAL_MACHINES), constants.ENABLE_RAY_CLUSTER
-    if setting is None:
-        os.environ[SEVERAL_MACHINES] = "0"
-        constants.ENABLE_RAY_CLUSTER = False
+    before = constants.ENABLE_RAY_CLUSTER
+    os.environ[SEVERAL_MACHINES], constants.ENABLE_RAY_CLUSTER = "0", False
     try:
         yield
     finally:
-        if setting is None:
-            del os.environ[SEVERAL_MACHINES]
-            constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[SEVERAL_MACHINES]
+        constants.ENABLE_RAY_CLUSTER = before
 
 
 def ray_package() -> Any:
