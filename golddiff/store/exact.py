@@ -266,10 +266,9 @@ class ImagesPosterior:
         posterior: Posterior = estimator.store.posterior(
             estimator, self.x, self.sigma, self.supports
         )
-        if estimator.joint:  # its weights are exact
-            return posterior
-        uncertain = (posterior.rounding() > TOL).any(axis=1)
-        self._uncertain = np.flatnonzero(uncertain).tolist()
+        if not estimator.joint:  # whose weights are exact
+            uncertain = (posterior.rounding() > TOL).any(axis=1)
+            self._uncertain = np.flatnonzero(uncertain).tolist()
         if not self._uncertain:
             return posterior
         certain, exact = self._certain, self._run(FIRST, packed, self._uncertain, True)

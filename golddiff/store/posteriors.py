@@ -17,7 +17,6 @@ from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32
 from golddiff.system.parallel import IN_FLIGHT, map_ordered
 
-Task = tuple[int, Support]
 MERGED = 5  # results beside those in flight: the sums so far, and those that are returned
 
 
@@ -29,7 +28,7 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
     """
     estimator.ready(sigma)  # once, before threads ask for it
     groups: list[list[int]] = []
-    tasks: list[Task] = []
+    tasks: list[tuple[int, Support]] = []
     totals: dict[int, Posterior] = {}
     threads = torch.get_num_threads()
     for support, queries in grouped(per_query(supports, len(x))):
@@ -45,7 +44,7 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
             tasks += [(len(groups), part) for part in parts]
             groups.append(queries[i : i + step])
 
-    def weigh(task: Task) -> Posterior:
+    def weigh(task: tuple[int, Support]) -> Posterior:
         group, part = task
         return estimator.weigh(x[groups[group]], sigma, part)
 
