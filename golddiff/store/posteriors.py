@@ -27,36 +27,33 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
     are added in row order, so the result does not depend on the number of threads.
     """
     estimator.ready(sigma)  # once, before threads ask for it
-    groups: list[list[int]] = []
-    tasks: list[tuple[int, Support]] = []
-    totals: dict[int, Posterior] = {}
+    tasks: list[tuple[list[int], Support]] = []
+    sums: list[tuple[list[int], Posterior]] = []
     threads = torch.get_num_threads()
     for support, queries in grouped(per_query(supports, len(x))):
         if isinstance(support, TiledSupport):
-            groups.append(queries)
-            totals[len(groups) - 1] = estimator.tiled_posterior(x[queries], sigma, support)
+            sums.append((queries, estimator.tiled_posterior(x[queries], sigma, support)))
             continue
         images = as_support(support)
         at_once, step = fitting(estimator, len(images))
         threads = min(threads, at_once)
         for i in range(0, len(queries), step):
-            parts = images.of_queries(slice(i, i + step)).split(estimator.part_size)
-            tasks += [(len(groups), part) for part in parts]
-            groups.append(queries[i : i + step])
+            batch, parts = queries[i : i + step], images.of_queries(slice(i, i + step))
+            tasks += [(batch, part) for part in parts.split(estimator.part_size)]
 
-    def weigh(task: tuple[int, Support]) -> Posterior:
-        group, part = task
-        return estimator.weigh(x[groups[group]], sigma, part)
+    def weigh(task: tuple[list[int], Support]) -> Posterior:
+        queries, part = task
+        return estimator.weigh(x[queries], sigma, part)
 
-    for (group, _), part in zip(tasks, map_ordered(weigh, tasks, threads), strict=True):
-        if group in totals:
-            totals[group].add(part)
+    for (queries, _), part in zip(tasks, map_ordered(weigh, tasks, threads), strict=True):
+        if sums and sums[-1][0] is queries:
+            sums[-1][1].add(part)
         else:
-            totals[group] = part
-    if len(totals) < len(groups):
+            sums.append((queries, part))
+    order = [query for queries, _ in sums for query in queries]
+    if len(order) < len(x):
         raise ZeroDivisionError("the posterior of no images is not defined")
-    posteriors = [totals[group] for group in range(len(groups))]
-    return Posterior.of_queries(posteriors, [query for queries in groups for query in queries])
+    return Posterior.of_queries([posterior for _, posterior in sums], order)
 
 
 def fitting(estimator: Any, images: int, further: int = 0) -> tuple[int, int]:
