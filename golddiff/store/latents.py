@@ -97,9 +97,8 @@ def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> t
 
 
 def _check_vae(vae: object) -> None:
-    if not hasattr(type(vae), "encode") or not hasattr(
-        getattr(vae, "config", None), "scaling_factor"
-    ):
+    config = getattr(vae, "config", None)
+    if not (hasattr(type(vae), "encode") and hasattr(config, "scaling_factor")):
         raise _no_vae(vae)
 
 

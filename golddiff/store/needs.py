@@ -28,9 +28,7 @@ def check_images(
     n: int, shape: tuple[int, ...], needed: Callable[[int, int], float], what: str
 ) -> None:
     """Raise ArgumentError if ``needed(n, d)`` bytes do not fit in memory; ``what`` is the work."""
-    side = 0
-    if len(shape) == 3:
-        side = largest_side(lambda side: needed(n, shape[0] * side * side))
+    side = largest_side(lambda s: needed(n, shape[0] * s * s)) if len(shape) == 3 else 0
     # The command line shows "size=" as "--size ".
     fits = f"read them with size={min(SMALL, side)} (at most {side}), which scales and crops them"
     require_memory(
