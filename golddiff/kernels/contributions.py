@@ -145,7 +145,7 @@ class Weights:
         self._parts: Callable[[], Iterator[Contribution]] = partial(
             estimator.store.contributions, estimator, x, sigma, listed, self.top, pixel
         )
-        self._cached: list[Contribution] | None = []
+        self._cached: list[Contribution] = []
         cached_bytes, limit = 0, CACHE_SHARE * estimator.memory_limit
         sums: Posterior | None = None
         ranking: Ranking | None = None
@@ -158,10 +158,10 @@ class Weights:
                 else ranking.merge(part.best)
             )
             cached_bytes += part.logits.nbytes + part.values.nbytes
-            if cached_bytes > limit:
-                self._cached = None
-            elif self._cached is not None:
+            if cached_bytes <= limit:
                 self._cached.append(part)
+            else:
+                self._cached.clear()
         assert sums is not None
         assert ranking is not None  # a support has at least one image
         self._highest, self._total = sums.log_max[0, :, None], sums.total[0, :, None]
@@ -171,7 +171,7 @@ class Weights:
 
     def __iter__(self) -> Iterator[tuple[Contribution, F64]]:
         """Yield each part with its weights (L, k), which sum to 1 per location over all parts."""
-        for part in self._parts() if self._cached is None else self._cached:
+        for part in self._cached or self._parts():
             yield part, self._weights(part.logits)
 
     def ranked(self) -> Ranking:

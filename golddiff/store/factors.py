@@ -102,8 +102,8 @@ class Factors:
         return factor
 
     def _head(self) -> dict[str, str] | None:
-        heads = map(self._images.artifacts.head, (NAME, BUILT))
-        return next((head for head in heads if head is not None), None)
+        artifacts = self._images.artifacts
+        return artifacts.head(NAME) or artifacts.head(BUILT)
 
     def _load(self) -> Factor | None:
         for tensors in map(self._images.artifacts.load, (NAME, BUILT)):
