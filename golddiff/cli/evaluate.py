@@ -109,6 +109,7 @@ def evaluate(options: _EvaluateOptions) -> None:
             evaluations[name] = compare(
                 denoiser, reference, method_run, single_step=options.single_step, on_step=on_step
             )
+    say(f"compared with {options.oracle}")
     _print_table(evaluations)
     results = figures(store, oracle, evaluations, method_settings)
     write_json(options.json, results)
@@ -134,12 +135,12 @@ def _print_table(evaluations: dict[str, Evaluation]) -> None:
 
 
 def difference(first: Evaluation, second: Evaluation) -> dict[str, Any]:
-    """Bootstrap intervals of the mean per-image difference in MSE and r2, first minus second."""
-    from golddiff.evaluation.bootstrap import bootstrap
+    """95% intervals of the mean per-image difference in MSE and r2, first minus second."""
+    from golddiff.evaluation.interval import mean_interval
 
     return {
-        "mse": bootstrap(first.mse_per_image - second.mse_per_image),
-        "r2": bootstrap(first.r2_per_image - second.r2_per_image),
+        "mse": mean_interval(first.mse_per_image - second.mse_per_image),
+        "r2": mean_interval(first.r2_per_image - second.r2_per_image),
     }
 
 

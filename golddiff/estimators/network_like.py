@@ -26,7 +26,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,7 @@ def network_like(store: StoreOrPath, seed: int = 0) -> NetworkLike:
     return NetworkLike(store, seed)
 
 
+@dataclass(frozen=True)
 class FewImages:
     """The released schedule with k_min at most 400 and k_max at most 800, for any N."""
 

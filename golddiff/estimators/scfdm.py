@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ from golddiff.kernels.contributions import Contribution, mixed, values_at
 from golddiff.noise import seed_of_sigma
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import as_support
+from golddiff.store.training_set import TrainingSet
 from golddiff.support import ABSENT, AnySupport, Prior, Supports, per_query
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, QueryResult
 from golddiff.system.arguments import check_not_negative
@@ -23,7 +24,7 @@ BYTES_PER_VALUE = 64  # working memory per value of a copy: its query, posterior
 
 
 class OverCopies(FittedSchedule):
-    """An adaptive schedule for the noisy copies of each query; attribution uses all images."""
+    """An adaptive schedule for the noisy copies of each query."""
 
     def __init__(self, smoothed: SCFDM, settings: AdaptiveSchedule) -> None:
         super().__init__(Optimal(smoothed.store, smoothed.memory_limit), settings)
@@ -32,13 +33,19 @@ class OverCopies(FittedSchedule):
     def results(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
         """The averages of the copies' means and of their errors, which bound the mean's error."""
         of_all = super().results(self._smoothed.noisy(x, sigma), sigma, prior, seed)
-        averages = []
+        averages, everything = [], self.estimator.store.everything(prior)
         for query in range(len(x)):
             copies = of_all[query :: len(x)]
             mean = np.mean([copy.mean for copy in copies], axis=0)
             error = float(np.mean([copy.error for copy in copies]))
-            averages.append(QueryResult(mean, error, None))
+            averages.append(QueryResult(mean, error, everything))
         return averages
+
+    def supports(
+        self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
+    ) -> Sequence[AnySupport]:
+        """All images, which attribution weighs."""
+        return [store.everything(label)] * len(x)
 
 
 class SCFDM(Optimal):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from golddiff.denoiser import Denoiser
-from golddiff.evaluation.bootstrap import Interval, bootstrap
+from golddiff.evaluation.interval import Interval, mean_interval
 from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, TimedDenoiser, run
 from golddiff.metrics import mse_per_image, r2_per_image
@@ -86,13 +86,13 @@ class Evaluation:
 
     @property
     def mse(self) -> Interval:
-        """The mean over images, with its 95% bootstrap interval."""
-        return bootstrap(self.mse_per_image)
+        """The mean over images, with its 95% interval."""
+        return mean_interval(self.mse_per_image)
 
     @property
     def r2(self) -> Interval:
-        """The mean over images for which it is defined, with its 95% bootstrap interval."""
-        return bootstrap(self.r2_per_image)
+        """The mean over images for which it is defined, with its 95% interval."""
+        return mean_interval(self.r2_per_image)
 
     def figures(self) -> dict[str, Any]:
         """Everything but the images, for JSON."""
@@ -157,10 +157,10 @@ def evaluate(
         raise ArgumentError(
             f"denoiser: has {denoiser.batch} conditions, expected one for all images"
         )
-    check_oracle(oracle, denoiser.store)
     batch = check_count("batch", batch)
     n, steps, seed, _ = check_settings(n, steps, sampler, seed)
     classes = None if labels is None else tuple(classes_of(labels, n).tolist())
+    check_oracle(oracle, denoiser.store, classes or ())
     settings = RunSettings(n, steps, sampler, seed, classes, batch)
     if isinstance(denoiser, Denoiser):
         for label in classes or ():
@@ -171,8 +171,11 @@ def evaluate(
     return compare(denoiser, reference, settings, single_step=single_step)
 
 
-def check_oracle(oracle: object, store: Space) -> None:
-    """Raise ArgumentError if the oracle is not callable or declares another image shape."""
+def check_oracle(oracle: object, store: Space, classes: Sequence[int] = ()) -> None:
+    """Raise ArgumentError if the oracle is not callable, or differs from the store.
+
+    Compared are the shape of images and, if both name their classes, the names of ``classes``.
+    """
     if not callable(oracle):
         raise ArgumentError(
             f"oracle: got {type(oracle).__name__}, expected a call D(x, sigma, labels)"
@@ -182,6 +185,13 @@ def check_oracle(oracle: object, store: Space) -> None:
         raise ArgumentError(
             f"oracle: is for images of shape {tuple(shape)}, the store's are {tuple(store.shape)}"
         )
+    # A class beyond the names of either is refused elsewhere.
+    known, own = (getattr(side, "class_names", None) or () for side in (oracle, store))
+    for label, (theirs, ours) in enumerate(zip(known, own, strict=False)):
+        if label in classes and theirs != ours:
+            raise ArgumentError(
+                f"labels: class {label} of the oracle is {theirs!r}, and of the store {ours!r}"
+            )
 
 
 def compare(

@@ -57,12 +57,12 @@ def load_diffusers(folder: Path, resolution: int | None) -> dict[str, Any]:
             f"{home}: time_embedding_type is {str(embedding)[:80]!r}, expected 'positional'"
         )
     network = _network(folder, home, config)
-    schedule, prediction = _schedule_and_prediction(folder, home)
+    schedule, prediction, note = _schedule_and_prediction(folder, home)
     shape, classes = _shape(network.config, resolution, home), network.config.num_class_embeds or 0
     check_run(f"{home}: its {CLASS}", lambda: type(network).from_config(config), shape, classes)
     return {
         "module": network, "parameterisation": prediction, "schedule": schedule,
-        "shape": shape, "num_classes": classes, "kind": f"diffusers {CLASS}, {prediction}",
+        "shape": shape, "num_classes": classes, "kind": f"diffusers {CLASS}, {prediction}{note}",
     }  # fmt: skip
 
 
@@ -93,13 +93,13 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
         return build_network(lambda: UNet2DModel.from_config(config), tensors, path)
 
 
-def _schedule_and_prediction(folder: Path, home: Path) -> tuple[Steps, str]:
+def _schedule_and_prediction(folder: Path, home: Path) -> tuple[Steps, str, str]:
     # The user may name a pipeline's unet folder; the scheduler folder is then its sibling.
     parent = home.absolute().parent  # absolute, because "." has no parent
     roots = {home: folder, home / "scheduler": folder, parent / "scheduler": parent}
     files = [(p / SCHEDULER, root) for p, root in roots.items() if (p / SCHEDULER).is_file()]
     if not files:
-        return Steps(ddpm_alphas()), "epsilon"
+        return Steps(ddpm_alphas()), "epsilon", f" (assumed: no {SCHEDULER})"
     path, root = files[0]
     config = read_json(regular_file(path, root))
     if not {"beta_start", "trained_betas"} & config.keys():
@@ -112,7 +112,7 @@ def _schedule_and_prediction(folder: Path, home: Path) -> tuple[Steps, str]:
         )
     try:
         alphas = vp_alphas({name: config[name] for name in SCHEDULE if name in config})
-        return Steps(alphas), prediction
+        return Steps(alphas), prediction, ""
     except Exception as error:
         raise CheckpointError(f"{path} is no VP schedule: {one_line(error, 200)}") from error
 

@@ -31,6 +31,8 @@ KEY = "golddiff"
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 STATE = "model_state_dict"
+# What is read of a description of the training.
+TRAINING: dict[str, Any] = {"steps": int, "minutes": (int, float), "loss": list}
 # Folders of the published checkpoints whose images have side 64.
 FOLDERS_OF_64 = ("afhq", "celeba_hq")
 
@@ -66,8 +68,13 @@ def _parse_header(path: Path, header: str | None) -> tuple[UNetConfig, dict[str,
             raise ValueError(f"its resolution is {side!r}")
         if description.setdefault("prediction", EPSILON) not in PREDICTIONS:
             raise ValueError(f"it predicts {description['prediction']!r}")
+        if type(description.get("is_pixels", True)) is not bool:
+            raise ValueError(f"is_pixels is {description['is_pixels']!r}")
         if type(training) is not dict:
             raise ValueError("it does not say how it was trained")
+        for name, kinds in TRAINING.items():
+            if name in training and not isinstance(training[name], kinds):
+                raise ValueError(f"{name} is {training[name]!r}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path}: its description is damaged ({one_line(error)})") from error
     if form != (FORMAT, VERSION):
@@ -99,9 +106,11 @@ def unet_arguments(
 def load_own(path: Path) -> dict[str, Any]:
     """The arguments of an Oracle for a file or folder that ``golddiff oracle`` wrote."""
     network, header = read_weights(path)
-    kind = f"DDPM U-Net trained on {header['training'].get('data')}"
+    training, prediction = header["training"], header["prediction"]
+    kind = f"DDPM U-Net trained on {training.get('data')}, {prediction}"
     is_pixels = header.get("is_pixels", True)
-    return unet_arguments(network, header["resolution"], is_pixels, kind, header["prediction"])
+    arguments = unet_arguments(network, header["resolution"], is_pixels, kind, prediction)
+    return {**arguments, "class_names": training.get("class_names")}
 
 
 def load_published(path: Path, resolution: int | None) -> dict[str, Any]:
@@ -144,7 +153,7 @@ def infer_config(tensors: Mapping[str, torch.Tensor], path: Path) -> UNetConfig:
         multipliers=tuple(widths[i * blocks] // channels for i in range(levels)),
         blocks=blocks,
         image_channels=image_channels,
-        classes=shapes.get("class_embedding.weight", (1,))[0] - 1,
+        classes=(*shapes.get("class_embedding.weight", ()), 1)[0] - 1,
     )
     try:
         config.check()

@@ -59,6 +59,7 @@ class Oracle:
         shape: shape of one image; required by :func:`golddiff.sample`.
         num_classes: number of classes; 0 for an unconditional network.
         no_class: the label of the unconditional prediction, if the network has one.
+        class_names: names of the classes, compared with those of a store in an evaluation.
         is_pixels: whether a sampler may clip predictions to [-1, 1].
         sigma_data: standard deviation of the training images, for "edm".
         sigma_range: lowest and highest noise level of the training; other levels are not refused.
@@ -87,6 +88,7 @@ class Oracle:
         shape: Sequence[int] | None = None,
         num_classes: int = 0,
         no_class: int | None = None,
+        class_names: Sequence[str] | None = None,
         is_pixels: bool = True,
         sigma_data: float = 0.5,
         sigma_range: tuple[float, float] | None = None,
@@ -94,8 +96,9 @@ class Oracle:
         device: str | torch.device | None = None,
         batch_size: int = 64,
     ) -> None:
-        if not callable(module):
-            raise ArgumentError(f"module: got {type(module).__name__}, expected a torch module")
+        if not callable(module) or isinstance(module, type):
+            got = module.__name__ if isinstance(module, type) else type(module).__name__
+            raise ArgumentError(f"module: got {got}, expected a torch module")
         sigma_data = check_positive("sigma_data", sigma_data)
         self.scale, self.shift = (
             _two_numbers("scale", scale) if isinstance(scale, tuple | list) else (scale, 0.0)
@@ -122,6 +125,7 @@ class Oracle:
         self.shape = None if shape is None else check_shape("shape", shape)
         self.is_pixels = is_pixels
         self.num_classes, self.no_class, self.kind = num_classes, no_class, kind
+        self.class_names = class_names
 
     @property
     def store(self) -> StoreProperties:

@@ -166,7 +166,7 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
             raise ArgumentError(
                 f"schedule: got a scheduler with prediction_type {prediction!r}, but "
                 f"parameterisation is {parameterisation!r}; make the two agree, or give the "
-                "scheduler's alphas_cumprod"
+                "scheduler's alphas_cumprod (flow matching: leave schedule out)"
             )
         alphas = as_dense_tensor("schedule", alphas, expected)
         # Its last alpha is 0, or the small number that some schedulers put in its place.

@@ -53,7 +53,8 @@ class AdaptiveSchedule:
     The error is the RMSE to the full scan. Each query starts with a small importance sample and
     estimates its error from that sample. It draws more images, or takes each tile's nearest images
     if a few images carry most of the weight, until the estimate is within ``tol`` or all images
-    are weighed (:mod:`golddiff.supports.enlarging`). Queries are independent of each other.
+    are weighed (:mod:`golddiff.supports.enlarging`). Queries are independent of each other. The
+    estimate can miss a rare image that decides a few outputs among many near copies of another.
 
     Args:
         tol: RMSE to the full scan, in units of x0 in [-1, 1]; 0 is the full scan.
@@ -99,7 +100,7 @@ class QueryResult:
 
     mean: F64  # (D,) posterior mean over the support
     error: float  # estimated or proved RMSE to the full scan; 0 if all images were weighed
-    support: AnySupport | None  # the images weighed; None: all images
+    support: AnySupport  # the images weighed
 
 
 class FittedSchedule:
@@ -121,26 +122,31 @@ class FittedSchedule:
 
     def results(self, x: F32, sigma: float, prior: Prior, seed: int) -> list[QueryResult]:
         """The result of each query (b, D), independent of the other queries."""
-        results: list[QueryResult | None] = [None] * len(x)
-        if self.settings.guarantee:
-            results = [self._certified(query, sigma, prior) for query in x]
-        elif self.uses_subsets(prior):
-            results = _LevelSearch(self, sigma, prior, seed).results(x)
+        results = self._of_subsets(x, sigma, prior, seed)
         left = [i for i, result in enumerate(results) if result is None]
         if left:
+            everything = self.estimator.store.everything(prior)
             for i, mean in zip(left, self.estimator.denoise(x[left], sigma, prior), strict=True):
-                results[i] = QueryResult(mean.astype(np.float64), 0.0, None)
+                results[i] = QueryResult(mean.astype(np.float64), 0.0, everything)
         return [result for result in results if result is not None]
+
+    def _of_subsets(
+        self, x: F32, sigma: float, prior: Prior, seed: int
+    ) -> list[QueryResult | None]:
+        """The result of each query (b, D) that a subset answers; None: all images are needed."""
+        if self.settings.guarantee:
+            return [self._certified(query, sigma, prior) for query in x]
+        if self.uses_subsets(prior):
+            return _LevelSearch(self, sigma, prior, seed).results(x)
+        return [None] * len(x)
 
     def supports(
         self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
         """The support that was weighed for each query (b, D)."""
         everything = store.everything(label)
-        if not (self.uses_subsets(label) or self.settings.guarantee):
-            return [everything] * len(x)
-        supports = [result.support for result in self.results(x, sigma, label, seed)]
-        return [everything if support is None else support for support in supports]
+        results = self._of_subsets(x, sigma, label, seed)
+        return [result.support if result else everything for result in results]
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
         """(images compared, maximum number of images kept), out of n."""
@@ -274,13 +280,15 @@ class _LevelSearch:
     def _from_nearest(self, x: F32, search: Search, query: int) -> QueryResult | None:
         """Answer a query from the nearest images of each tile, or of the whole image."""
         side, store = self._metric.side, self._estimator.store
+        if self._prior is not None:
+            return None  # many images of low prior move the mean slowly, which rings do not show
         if search.images < len(self._everything) or (side is None and not self._estimator.joint):
             return None  # a sample may lack the nearest; without tiles all images are weighed
         tile = np.zeros(store.d, np.int64) if side is None else tile_of_each(store.shape, side)
         share = np.bincount(tile) / len(tile)
 
         def combined(parts: Mapping[int, Support]) -> AnySupport:
-            tiles = [self._with_prior(parts.get(t, NO_IMAGES)) for t in range(len(share))]
+            tiles = [parts.get(t, NO_IMAGES) for t in range(len(share))]
             return tiles[0] if side is None else TiledSupport(side, tiles)
 
         def weigh(parts: Mapping[int, Support]) -> Posterior:

@@ -69,6 +69,7 @@ def train(options: TrainOptions) -> None:
     out, threads, settings = options.out, options.threads, options.settings
     use_threads(threads)
     settings.check()
+    check_apart("out", out, options.data)
     line = shlex.join(["golddiff", *sys.argv[1:]])
     store = cached_store(options.data, SourceOptions(skip_bad=True), say=say, progress=True)
     with _stop_event() as stopped:
@@ -171,7 +172,7 @@ def info(
     if (network := description["network"]) is not None:
         say("network: " + ", ".join(f"{name} {value}" for name, value in network.items()))
     training = description["training"]
-    if training:
+    if "steps" in training and "minutes" in training:
         say(f"trained: {training['steps']:,} steps in {training['minutes']:g} minutes")
         if "images_seen" in training:
             say(f"images seen, including by its starting weights: {training['images_seen']:,}")

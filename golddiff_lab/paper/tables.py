@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from golddiff.evaluation.bootstrap import Interval, bootstrap
+from golddiff.evaluation.interval import Interval, mean_interval
 from golddiff.figures.curves import Panel, Series
 from golddiff.system.markdown import markdown_table
 from golddiff.system.units import counted, shape_text
@@ -32,7 +32,7 @@ DASH = "–"
 
 NOTE = (
     "MSE and r2 compare images in [0, 1] with the oracle's from the same noise; they are means "
-    "over the images, with 95% bootstrap intervals. Times are seconds per image and step without "
+    "over the images, with 95% intervals. Times are seconds per image and step without "
     "one-time work (masks, compiled kernels), with CPU seconds in brackets, which exclude other "
     "programs. The paper's times and memory are for its GPU, ours for this machine. Our memory is "
     "the peak of the process, including mapped images, with its growth during setup and run in "
@@ -192,7 +192,8 @@ def _undefined(count: int) -> str:
 def _difference(a: str, b: str, results: dict[str, Result]) -> str:
     first, second = (results[row]["per_image"] for row in (a, b))
     mse, r2 = (
-        bootstrap(np.subtract(*np.array([first[m], second[m]], np.float64))) for m in ("mse", "r2")
+        mean_interval(np.subtract(*np.array([first[m], second[m]], np.float64)))
+        for m in ("mse", "r2")
     )
     return f"{a} less {b}, image by image: MSE {_signed(mse, 4)}, r2 {_signed(r2, 3)}."
 

@@ -6,7 +6,7 @@ import copy
 import csv
 import io
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from golddiff.oracles.files import read_weights
+from golddiff.oracles.files import CONFIG, WEIGHTS, read_weights
 from golddiff.oracles.unet import UNet
 from golddiff.oracles.weights import regular_file
 from golddiff.store.build import PIXELS
 from golddiff.store.images import ImageStore
+from golddiff.store.manifest import NAME as MANIFEST
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import atomic_write
 from golddiff.system.torch_files import read_torch
@@ -90,12 +91,18 @@ class Run:
 
 def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     """Create a run, or resume it if ``out`` holds a state."""
+    if not (out / STATE).exists():
+        for name in (CONFIG, WEIGHTS, MANIFEST):
+            if (out / name).exists():
+                raise ArgumentError(
+                    f"out: {out} has {name} but no {STATE} to continue from; give another folder"
+                )
     config = settings.network(store)
     torch.manual_seed(settings.seed)
     network, seen = UNet(config), 0
     initialise(network)
     if settings.weights is not None:
-        seen = _start_from(Path(settings.weights), network)
+        seen = _start_from(Path(settings.weights), network, settings.prediction)
     network = network.to(settings.device)
     if settings.device != "cpu" or settings.channels >= WIDE:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -109,17 +116,23 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     return run
 
 
-def _start_from(path: Path, network: UNet) -> int:
+def _start_from(path: Path, network: UNet, prediction: str) -> int:
     """Load the weights of another run; return the number of images that it was trained on."""
     trained, description = read_weights(path)
-    if trained.config != network.config:
+    theirs, ours = ({**asdict(n.config), "dropout": None} for n in (trained, network))
+    theirs["prediction"], ours["prediction"] = description["prediction"], prediction
+    if differing := [name for name in ours if theirs[name] != ours[name]]:
         raise ArgumentError(
-            f"weights: {path} is a network of {trained.config}, expected {network.config}"
+            f"weights: {path} has "
+            + ", ".join(f"{name} {theirs[name]} (here {ours[name]})" for name in differing)
         )
     network.load_state_dict(trained.state_dict())
     training = description["training"]
-    images_seen = training.get("images_seen")
-    return int(images_seen or training["steps"] * training["settings"]["batch"])
+    try:
+        images_seen = training.get("images_seen")
+        return int(images_seen or training["steps"] * training["settings"]["batch"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"weights: {path} does not say how it was trained") from error
 
 
 def initialise(network: UNet) -> None:

@@ -213,6 +213,16 @@ def test_attribution_sums_to_the_output(pictures, sigma):
         assert attribution.mass.max() <= 1 + 1e-9
 
 
+def test_many_images_of_low_weight_beside_a_heavy_one_count(pictures):
+    """Image 7 has 88% of the prior; the others have the rest together."""
+    store, _ = pictures
+    weights = np.where(np.arange(store.n) == 7, 10.7, 0.0)
+    full = PCA(store).given(weights)
+    golden = GoldDiff(PCA(store), AdaptiveSchedule(0.02)).given(weights)
+    x = 60 * initial_noise(4, store.shape, 0)
+    assert rmse(golden(x, 60.0), full(x, 60.0)).max() <= 0.02
+
+
 def test_supports_with_a_label_hold_only_that_class(pictures):
     store, held_out = pictures
     full = PCA(store, 0.05)

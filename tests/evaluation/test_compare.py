@@ -213,3 +213,17 @@ def test_a_network_on_a_gpu_is_no_memory_of_a_method_on_the_processor(
     with peak_memory() as peak:
         pass
     assert (peak.kind == "allocator") == measured
+
+
+def test_classes_of_other_names_are_not_compared(make_store, smooth_images):
+    store = make_store(smooth_images(20, (1, 6, 6)), torch.arange(20) % 2)
+    store.class_names = ["cat", "dog"]
+    net = golddiff.Oracle(
+        lambda x, t, labels: x, shape=store.shape, num_classes=2, class_names=["dog", "cat"]
+    )
+    with pytest.raises(
+        ArgumentError, match="class 1 of the oracle is 'cat', and of the store 'dog'"
+    ):
+        evaluate(golddiff.Optimal(store), net, n=2, steps=2, labels=1)
+    net.class_names = ["bird", "dog"]
+    assert evaluate(golddiff.Optimal(store), net, n=2, steps=2, labels=1).settings.labels == (1, 1)

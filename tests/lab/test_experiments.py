@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import golddiff
-from golddiff.evaluation.bootstrap import bootstrap
+from golddiff.evaluation.interval import mean_interval
 from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.paper import paper_value
 from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
@@ -52,7 +52,7 @@ def test_the_papers_numbers_are_printed_beside_ours(all_pages):
 def test_a_page_prints_the_paired_difference(all_pages):
     rows = {r["row"]: r["per_image"] for r in figures(all_pages, "mnist")["rows"]}
     differences = np.array(rows["GoldDiff"]["mse"]) - rows["PCA"]["mse"]
-    difference = bootstrap(differences)
+    difference = mean_interval(differences)
     expected = f"GoldDiff less PCA, image by image: MSE {difference.mean:+.4f} ("
     assert expected in page(all_pages, "mnist")
 

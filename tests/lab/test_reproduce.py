@@ -124,7 +124,7 @@ def test_the_report_includes_the_editors_notes(all_pages):
     for name in of_the_paper():
         assert f"](results/{name}.png)" in text
         assert Path(f"docs/results/{name}.png").is_file()
-    assert text.count("with 95% bootstrap intervals") == 1
+    assert text.count("with 95% intervals") == 1
 
 
 def test_the_report_prints_a_repeated_note_once_and_every_table(tmp_path):

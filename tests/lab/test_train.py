@@ -98,10 +98,25 @@ def test_a_run_starts_from_the_weights_of_another_and_counts_its_images(digits, 
     assert 0 < change < 1e-3  # two steps of Adam during warm-up
 
 
-def test_weights_of_another_shape_are_refused(digits, tmp_path):
-    train(digits, tmp_path / "first", small(1))
-    with pytest.raises(ArgumentError, match="is a network of"):
-        train(digits, tmp_path / "run", small(1, channels=16, weights=str(tmp_path / "first")))
+def test_weights_of_another_network_are_refused_and_the_difference_named(digits, tmp_path):
+    train(digits, tmp_path / "first", small(1, dropout=0.1))
+    first = str(tmp_path / "first")
+    with pytest.raises(ArgumentError, match=r"channels 32 \(here 16\), groups 8 \(here 4\)$"):
+        train(digits, tmp_path / "run", small(1, channels=16, weights=first))
+    with pytest.raises(ArgumentError, match=r"prediction v_prediction \(here epsilon\)$"):
+        train(digits, tmp_path / "run", small(1, prediction="epsilon", weights=first))
+    assert train(digits, tmp_path / "run", small(1, weights=first)).seen == 8
+
+
+def test_a_network_without_the_state_of_its_run_is_not_replaced(digits, tmp_path):
+    train(digits, tmp_path, small(1))
+    (tmp_path / "state.pt").unlink()
+    before = (tmp_path / "model.safetensors").read_bytes()
+    with pytest.raises(ArgumentError, match=r"has config\.json but no state\.pt to continue from"):
+        train(digits, tmp_path, small(2))
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    with pytest.raises(ArgumentError, match=r"has manifest\.json but no state\.pt"):
+        train(digits, digits.path, small(1))
 
 
 def difference(one, other):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,25 +31,35 @@ def vp(
     beta(t) = beta_min + beta_d t; ``epsilon_t`` is the lowest trained t in (0, 1].
     """
 
-    def schedule(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        # t(sigma) solves beta_d t^2 / 2 + beta_min t = log(1 + sigma^2).
-        root = (beta_min**2 + 2 * beta_d * (1 + sigma**2).log()).sqrt()
-        return (1 + sigma**2).rsqrt(), (M - 1) * (root - beta_min) / beta_d
-
     def level(t: float) -> float:
         return math.sqrt(math.expm1(beta_d * t**2 / 2 + beta_min * t))
 
     ends = level(epsilon_t), level(1.0)
+    schedule = partial(_vp_schedule, beta_d, beta_min, M - 1)
     return {"parameterisation": "eps", "schedule": schedule, "sigma_range": ends}
+
+
+def _vp_schedule(
+    beta_d: float, beta_min: float, last: int, sigma: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    # t(sigma) solves beta_d t^2 / 2 + beta_min t = log(1 + sigma^2).
+    root = (beta_min**2 + 2 * beta_d * (1 + sigma**2).log()).sqrt()
+    return (1 + sigma**2).rsqrt(), last * (root - beta_min) / beta_d
 
 
 def ve(sigma_min: float = 0.02, sigma_max: float = 100.0) -> dict[str, Any]:
     """Variance exploding (Song et al. 2021): predicts the noise with the opposite sign."""
     return {
-        "parameterisation": lambda x, sigma, out: x + sigma * out,
-        "schedule": lambda sigma: (torch.ones_like(sigma), (sigma / 2).log()),
-        "sigma_range": (sigma_min, sigma_max),
-    }
+        "parameterisation": _ve_x0, "schedule": _ve_schedule, "sigma_range": (sigma_min, sigma_max)
+    }  # fmt: skip
+
+
+def _ve_x0(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return x + sigma * out
+
+
+def _ve_schedule(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.ones_like(sigma), (sigma / 2).log()
 
 
 def iddpm(C_1: float = 0.001, C_2: float = 0.008, M: int = 1000) -> dict[str, Any]:
@@ -58,13 +69,13 @@ def iddpm(C_1: float = 0.001, C_2: float = 0.008, M: int = 1000) -> dict[str, An
     """
     levels = iddpm_levels(C_1, C_2, M)
     known = torch.tensor(levels[:M], dtype=torch.float64)  # the last level, 0, has no timestep
-
-    def schedule(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        nearest = (sigma[:, None] - known).abs().argmin(dim=1)
-        return (1 + sigma**2).rsqrt(), (M - 1 - nearest).to(sigma.dtype)
-
-    ends = levels[M - 1], levels[0]
+    ends, schedule = (levels[M - 1], levels[0]), partial(_iddpm_schedule, known)
     return {"parameterisation": "eps", "schedule": schedule, "sigma_range": ends}
+
+
+def _iddpm_schedule(known: torch.Tensor, sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    nearest = (sigma[:, None] - known).abs().argmin(dim=1)
+    return (1 + sigma**2).rsqrt(), (len(known) - 1 - nearest).to(sigma.dtype)
 
 
 def iddpm_levels(C_1: float, C_2: float, M: int) -> list[float]:

@@ -65,6 +65,12 @@ def test_kind_names_preconditioning_and_architecture(opened):
         assert opened(precond, **design)[1].kind == kind
 
 
+@pytest.mark.parametrize("precond", ["EDMPrecond", "VPPrecond", "VEPrecond", "iDDPMPrecond"])
+def test_an_oracle_is_the_same_after_pickling(opened, precond):
+    _, D = opened(precond, **VP | TINY)
+    assert torch.equal(pickle.loads(pickle.dumps(D))(noisy(), 0.7), D(noisy(), 0.7))
+
+
 def test_sigma_limits_come_from_the_file(opened):
     _, D = opened(sigma_min=0.01, sigma_max=50.0, **VP | TINY)
     assert (D.sigma_min, D.sigma_max) == (0.01, 50.0)
