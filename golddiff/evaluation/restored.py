@@ -19,7 +19,7 @@ from golddiff.estimators.pca import PCA
 from golddiff.estimators.restoring import Restoring, for_restoring
 from golddiff.noise import Labels
 from golddiff.sampling import Samples
-from golddiff.store.images import ImageStore
+from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.likelihood import check_measured, log_likelihood
 from golddiff.support import LogWeights
 from golddiff.supports.paper import PaperSchedule
@@ -36,7 +36,7 @@ _EXPECTED = (
 
 
 def restore(
-    denoiser: Denoiser | ImageStore,
+    denoiser: Denoiser | StoreOrPath,
     y: torch.Tensor,
     operator: Any,
     noise: float | None = None,
@@ -72,7 +72,7 @@ def restore(
     would be almost equal. The first uses all training images, each other one a random half.
 
     Args:
-        denoiser: an ImageStore, for which the best masks for restoring are chosen; or PCA, or
+        denoiser: a store or its path, for which masks for restoring are chosen; or PCA, or
             GoldDiff over it. Golden subsets drawn at random become the nearest 300.
         y: (B, *measured) measurements of B images.
         operator: A, linear, with a local footprint, the same for all y: a callable on (b, *shape)
@@ -99,8 +99,8 @@ def restore(
         ArgumentError: an unsupported denoiser, a store of points, an operator that is not linear
             or has another shape than y, noise or softness out of range or both 0; as ``sample``.
     """
-    if isinstance(denoiser, ImageStore):
-        denoiser = for_restoring(denoiser)
+    if isinstance(denoiser, StoreOrPath):
+        denoiser = for_restoring(opened(denoiser))
     base, schedule = parts_of(denoiser)
     softness = check_not_negative("softness", softness)
     check_measured(y)

@@ -269,6 +269,12 @@ def test_a_restored_training_image_counts_as_a_copy_of_itself(store):
     assert result.novelty.nearest.tolist() == [7]
 
 
+def test_a_store_may_be_given_by_its_path(store, other):
+    y, smaller = OPERATORS["smaller"](other[:1]), OPERATORS["smaller"]
+    runs = [golddiff.restore(s, y, smaller, 0.1, steps=2) for s in (store, str(store.path))]
+    assert torch.equal(runs[0].images, runs[1].images)
+
+
 def test_an_operator_may_be_a_module_with_weights(store, other):
     """Regression: weights that require a gradient ended in an error of torch."""
     blur = torch.nn.Conv2d(3, 3, 3, groups=3, bias=False, padding=1)
