@@ -130,8 +130,8 @@ class Denoiser:
 
     def _weighs_none(self, name: str, more: str = "") -> ArgumentError:
         return ArgumentError(
-            f"{name}: {type(self).__name__} does not support it; expected a method that "
-            f"weighs training images, such as Optimal, PCA, Kamb or GoldDiff{more}"
+            f"{name}: not supported by {type(self).__name__}; expected a method that weighs "
+            f"training images, such as Optimal, PCA, Kamb or GoldDiff{more}"
         )
 
     def posterior(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> ExactPosterior:
@@ -230,7 +230,7 @@ class Denoiser:
         Raises:
             ArgumentError: the method weighs no training images.
         """
-        raise self._weighs_none("denoiser")
+        raise self._weighs_none("attribution")
 
     def checked(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels

@@ -341,9 +341,9 @@ def test_invalid_arguments_are_named(colour, points):
         contributions = Estimator.contributions
 
     for call, message in [
-        (lambda: Wiener(colour).attribute(x, 1.0), "denoiser: Wiener does not support it"),
-        (lambda: sample(Wiener(colour), 1, attribution=True), "Wiener does not support it"),
-        (lambda: pixel_sources(Wiener(colour), x, 1.0, 0, 0), "Wiener does not support it"),
+        (lambda: Wiener(colour).attribute(x, 1.0), "attribution: not supported by Wiener"),
+        (lambda: sample(Wiener(colour), 1, attribution=True), "not supported by Wiener"),
+        (lambda: pixel_sources(Wiener(colour), x, 1.0, 0, 0), "not supported by Wiener"),
         (lambda: Custom(colour).attribute(x, 1.0), "denoiser: Custom does not"),
         (lambda: pca.attribute(x, 1.0, top=0), "top: got 0, expected an integer of 1 or more"),
         (lambda: pca.attribute(x, -1.0), "sigma: got -1.0"),

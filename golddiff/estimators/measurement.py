@@ -39,7 +39,8 @@ EXACT = (
 NEARBY, MIN_NOISE = 1000, 0.2  # of :func:`expected`, chosen on 24 other digits and faces
 FLATNESS = 4  # lambda * side, of the covariance of neighbours (docs/results/restoring.md)
 LINEARITY_TOL = 1e-3  # relative error of additivity, on noise, up to which an operator is linear
-LEAST_ENTRY = 1e-6  # of the outputs for noise; smaller entries are rounding, as of an FFT
+# Entries below this share of a row's output for noise are rounding, as of an FFT.
+LEAST_ENTRY, PROBES = 1e-6, 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,18 +180,19 @@ def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> 
         pair = initial_noise(2, (d,), 0)
         total = measure(pair[:1]) + measure(pair[1:]) - constant
         together = measure(torch.stack([pair.sum(dim=0), pair[0]]))[:1]
-        size = float(total.abs().max())
-        if float((together - total).abs().max()) > LINEARITY_TOL * size:
+        if float((together - total).abs().max()) > LINEARITY_TOL * float(total.abs().max()):
             raise ArgumentError(
                 "operator: is not linear, is random, mixes the images of a batch, or computes in "
                 "less than float32; expected a linear one"
             )
+        outputs = measure(initial_noise(PROBES, (d,), 1)) - constant
+        least = LEAST_ENTRY * outputs.square().mean(dim=0).sqrt()
         columns: list[Any] = []
         entries = 0
         for start in range(0, d, BASIS_BATCH):
             basis = torch.eye(min(BASIS_BATCH, d - start), d, device="cpu")
             values = measure(basis.roll(start, dims=1)) - constant
-            values[values.abs() < LEAST_ENTRY * size] = 0
+            values[values.abs() < least] = 0
             columns.append(csr_array(values.numpy().T))
             entries += columns[-1].nnz
             estimate = ENTRY_BYTES * (entries * d / min(start + BASIS_BATCH, d))
@@ -229,13 +231,14 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
 
         x0 = m + C A^T (A C A^T + s^2 I)^-1 (y - A m)
 
-    The mean is blurred where restorations differ; docs/results/restoring.md compares their errors.
+    The mean is blurred where restorations differ.
 
     Args:
         store: the training set, or the path of a store.
         operator: A, linear: a callable on (b, *shape), or a deepinv physics.
         y: (B, *measured) measurements.
-        noise: standard deviation of y's noise; s is at least 0.2, since no image fits exactly.
+        noise: standard deviation of y's noise. s is at least 0.2, since no image fits exactly: so
+            y should be in units of the pixels, -1 to 1.
 
     Returns:
         (B, *shape) float32.

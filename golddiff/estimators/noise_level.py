@@ -43,28 +43,35 @@ def estimated_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[
     rows = np.unique(np.linspace(0, store.n - 1, REFERENCE).round().astype(np.int64))
     forward, measured = as_call(operator), tuple(y.shape[1:])
     clean = applied(forward, store.images(rows), measured).detach().cpu()
-    # deepinv measures holes as 0, without noise.
-    first, second = applied(forward, initial_noise(2, store.shape, 0), measured).detach().cpu()
-    eps = initial_noise(len(clean), measured, 0) * (first != second)
+    # Values that do not depend on the image, such as holes, say nothing of the noise.
+    probes = applied(forward, initial_noise(2, store.shape, 0), measured).detach().cpu()
+    depends = probes[0] != probes[1]
+    known = _differences(probes[:1])[0] != _differences(probes[1:])[0]
+    if not known.any():
+        return 0.0, 0.0
+    eps = initial_noise(len(clean), measured, 0) * depends
+
+    def roughness(values: torch.Tensor) -> torch.Tensor:
+        return _differences(values)[:, known].abs().median(dim=1).values
 
     def level(target: float) -> float:
-        low, high = 0.0, target  # roughness is above the noise level
+        low, high = 0.0, 2 * target  # roughness is at least 0.67 times the noise level
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            if float(_roughness(clean + middle * eps).median()) < target:
+            if float(roughness(clean + middle * eps).median()) < target:
                 low = middle
             else:
                 high = middle
         return high
 
-    usual = float(_roughness(clean).quantile(QUANTILE))
-    roughness = float(_roughness(y.detach().cpu()).median())
-    return level(roughness) if roughness > usual else 0.0, level(usual)
+    usual = float(roughness(clean).quantile(QUANTILE))
+    found = float(roughness(torch.where(depends, y.detach().cpu(), clean[0])).median())
+    return level(found) if found > usual else 0.0, level(usual)
 
 
-def _roughness(values: torch.Tensor) -> torch.Tensor:
-    """The roughness (b,) of each of (b, *measured) values."""
+def _differences(values: torch.Tensor) -> torch.Tensor:
+    """The second differences of each of (b, *measured) values, along rows and columns."""
     differences = values.float().diff(n=2, dim=-1)
     if differences.ndim == 4 and differences.shape[-2] > 2:
         differences = differences.diff(n=2, dim=-2)
-    return differences.abs().flatten(1).median(dim=1).values
+    return differences

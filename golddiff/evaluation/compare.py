@@ -15,7 +15,15 @@ from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, TimedDenoiser, run
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.noise import Labels
-from golddiff.samplers import Space, check_denoises, check_settings, sampler_named
+from golddiff.samplers import (
+    Space,
+    check_denoises,
+    check_settings,
+    initial_noise,
+    noise_levels,
+    sampler_named,
+    steps,
+)
 from golddiff.sampling import OnStep
 from golddiff.system.arguments import classes_of
 from golddiff.system.errors import ArgumentError
@@ -186,11 +194,13 @@ def check_oracle(oracle: object, store: Space, classes: Sequence[int] = ()) -> N
             f"oracle: is for images of shape {tuple(shape)}, the store's are {tuple(store.shape)}"
         )
     # A class beyond the names of either is refused elsewhere.
-    known, own = (getattr(side, "class_names", None) or () for side in (oracle, store))
+    names = [getattr(side, "class_names", None) for side in (oracle, store)]
+    known, own = (() if side is None else side for side in names)
     for label, (theirs, ours) in enumerate(zip(known, own, strict=False)):
         if label in classes and theirs != ours:
             raise ArgumentError(
-                f"labels: class {label} of the oracle is {theirs!r}, and of the store {ours!r}"
+                f"labels: class {label} of the oracle is {theirs!r}, and of the store {ours!r}; if "
+                "they are the same, give both one name"
             )
 
 
@@ -209,7 +219,9 @@ def compare(
     with peak_memory() as memory:
         setup = run(denoiser, store, one_image).seconds
         # Other kernels compile for many queries than for one.
-        timed(reference.states[0, rows], reference.sigmas[0], labels)
+        noise = initial_noise(len(range(settings.n)[rows]), store.shape, settings.seed)
+        levels = noise_levels(settings.steps, settings.sampler)
+        next(steps(timed, noise, levels, settings.sampler, labels))
         setup += timed.seconds
         own_run = run(denoiser, store, settings, on_step)
     single = None

@@ -36,6 +36,7 @@ class Interval:
 def mean_interval(values: ArrayLike) -> Interval:
     """Mean and 95% interval of independent values (n,), by Student's t distribution.
 
+    The interval of a few values is wide, and may exceed the range of what is averaged.
     NaN (r2 of a constant reference) is ignored.
     """
     array = np.asarray(values, np.float64)

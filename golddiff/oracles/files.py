@@ -32,7 +32,8 @@ WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 STATE = "model_state_dict"
 # What is read of a description of the training.
-TRAINING: dict[str, Any] = {"steps": int, "minutes": (int, float), "loss": list}
+TRAINING: dict[str, Any] = {"steps": int, "minutes": (int, float), "loss": list,
+                            "class_names": (list, type(None))}  # fmt: skip
 # Folders of the published checkpoints whose images have side 64.
 FOLDERS_OF_64 = ("afhq", "celeba_hq")
 

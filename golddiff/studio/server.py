@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -50,10 +51,8 @@ def run_server(
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}"
-    # A run may still write files while the folder is deleted.
-    temporary = tempfile.TemporaryDirectory(prefix="golddiff-studio-", ignore_cleanup_errors=True)
-    with _signals_as_interrupt(), temporary as folder:
-        app = make_app(library, Path(folder), is_loopback(host), port)
+    with _signals_as_interrupt(), _temporary_folder() as folder:
+        app = make_app(library, folder, is_loopback(host), port)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         # Shutting down cuts the connections of open pages, which uvicorn logs as errors.
@@ -72,6 +71,18 @@ def run_server(
             say("stopped")
         finally:
             ended.set()
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A temporary folder that is deleted when the block ends."""
+    folder = Path(tempfile.mkdtemp(prefix="golddiff-studio-"))
+    try:
+        yield folder
+    finally:
+        # Renamed first, so that a run still computing cannot write into it during deletion.
+        with contextlib.suppress(FileNotFoundError):  # the system may have deleted it already
+            shutil.rmtree(folder.rename(folder.with_name(f"{folder.name}-ended")), True)
 
 
 def _warm_up(library: Library, ended: threading.Event) -> None:

@@ -269,7 +269,8 @@ class _LevelSearch:
             if decisive and (joint or self._narrow):
                 # Draws cannot detect that they lack a decisive image: the index may rank it too
                 # low, or it decides a few outputs alone.
-                return self._from_nearest(x, search, query)
+                # Of many images of low prior, none moves the mean enough to be seen in a ring.
+                return self._from_nearest(x, search, query) if self._prior is None else None
             if excess <= 1:
                 support = self._with_prior(drawn.support())
                 return QueryResult(drawn.mean(), math.sqrt(square), support)
@@ -280,8 +281,6 @@ class _LevelSearch:
     def _from_nearest(self, x: F32, search: Search, query: int) -> QueryResult | None:
         """Answer a query from the nearest images of each tile, or of the whole image."""
         side, store = self._metric.side, self._estimator.store
-        if self._prior is not None:
-            return None  # many images of low prior move the mean slowly, which rings do not show
         if search.images < len(self._everything) or (side is None and not self._estimator.joint):
             return None  # a sample may lack the nearest; without tiles all images are weighed
         tile = np.zeros(store.d, np.int64) if side is None else tile_of_each(store.shape, side)

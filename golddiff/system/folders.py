@@ -100,6 +100,6 @@ def _clear(hidden: Path, path: Path) -> None:
     """Delete a hidden folder, or a link in its place; an old folder without a successor returns."""
     if hidden.is_symlink():
         hidden.unlink()
-    elif (hidden / "old").is_dir() and not os.path.lexists(path):
+    elif os.path.lexists(hidden / "old") and not os.path.lexists(path):
         os.rename(hidden / "old", path)
     shutil.rmtree(hidden, ignore_errors=True)

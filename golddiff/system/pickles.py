@@ -67,7 +67,7 @@ def read_pickle(
 
     Raises:
         UnpicklingError: the pickle is damaged, uses another global (which is not imported) or
-            exceeds its memory budget. The message is one printable line without a subject.
+            exceeds its memory budget. The message is one printable line.
     """
     stream = io.BytesIO(data) if isinstance(data, bytes) else data
     try:
@@ -76,7 +76,9 @@ def read_pickle(
         # A damaged pickle calls functions with wrong values, which raise nearly any exception type.
         text = one_line(error, 300)
         refused = isinstance(error, UnpicklingError) and not _raised_by_pickle(error)
-        raise UnpicklingError(text if refused else f"is cut short or damaged ({text})") from error
+        raise UnpicklingError(
+            text if refused else f"it is cut short or damaged ({text})"
+        ) from error
 
 
 def _raised_by_pickle(error: Exception) -> bool:
@@ -106,12 +108,12 @@ class _Unpickler(pickle._Unpickler):
         try:
             return self._allowed[module, name]
         except KeyError:
-            raise UnpicklingError(f"asks for {module}.{name}") from None
+            raise UnpicklingError(f"it asks for {module}.{name}") from None
 
     def persistent_load(self, identifier: Any) -> Any:
         """The replacement for an object outside the pickle."""
         if self._persistent is None:
-            raise UnpicklingError("asks for an object kept outside the file")
+            raise UnpicklingError("it asks for an object kept outside the file")
         self.measure(identifier)
         return self._persistent(identifier)
 
@@ -119,12 +121,12 @@ class _Unpickler(pickle._Unpickler):
         """Charge ``count`` bytes to the memory budget."""
         self._left -= count
         if self._left < 0:
-            raise UnpicklingError(f"asks for more than {self._most:,} bytes of memory")
+            raise UnpicklingError(f"it asks for more than {self._most:,} bytes of memory")
 
     def measure(self, value: Any, depth: int = 0) -> None:
         """Charge the expanded size of a value; shared parts count once per reference."""
         if depth > DEEPEST:
-            raise UnpicklingError(f"has values nested deeper than {DEEPEST}")
+            raise UnpicklingError(f"it has values nested deeper than {DEEPEST}")
         if isinstance(value, dict | list | tuple | set | frozenset):
             self.spend(_HOLDER + _PART * len(value))
             for part in value:
@@ -144,17 +146,17 @@ class _Unpickler(pickle._Unpickler):
     def grow(self, kind: type, target: Any, keys: Iterable[Any] = ()) -> None:
         """Check that values may be added to ``target`` under ``keys``."""
         if not isinstance(target, kind):
-            raise UnpicklingError(f"adds values to a {type(target).__name__}")
+            raise UnpicklingError(f"it adds values to a {type(target).__name__}")
         for key in keys:
             # Huge integers and nested tuples can be chosen so that hashing takes forever.
             small = isinstance(key, int) and key.bit_length() <= 64
             if not small and not isinstance(key, str | bytes | float | None):
-                raise UnpicklingError(f"has a key that is a {type(key).__name__}")
+                raise UnpicklingError(f"it has a key that is a {type(key).__name__}")
 
     def call(self, function: Any, args: Any, kind: type = object) -> None:
         """Check that a function may be called, and charge its arguments."""
         if not isinstance(function, kind) or not callable(function) or not self.allows(function):
-            raise UnpicklingError(f"calls a {type(function).__name__}")
+            raise UnpicklingError(f"it calls a {type(function).__name__}")
         self.measure(args)
 
     def allows(self, value: Any) -> bool:
@@ -167,7 +169,7 @@ class _Unpickler(pickle._Unpickler):
         if type(target) is OrderedDict:
             self.stack[-1] = None  # drop the attributes that torch adds to its dicts
         elif not hasattr(target, "__setstate__") or not self.allows(type(target)):
-            raise UnpicklingError(f"sets the state of a {type(target).__name__}")
+            raise UnpicklingError(f"it sets the state of a {type(target).__name__}")
         self.measure(state)
 
 
@@ -208,7 +210,7 @@ def _checked(code: int) -> Callable[[Any], None]:
 
     def load(unpickler: Any) -> None:
         if run is None or opcode in _REFUSED:
-            raise UnpicklingError(f"asks for the opcode {opcode!r}")
+            raise UnpicklingError(f"it asks for the opcode {opcode!r}")
         unpickler.spend(cost)
         if check is not None:
             check(unpickler)
@@ -229,13 +231,13 @@ class _Type:
     def __init__(self, code: Any, align: Any = False, copy: Any = False) -> None:
         text = _text(code)
         if text.lstrip("<>|=") not in _NUMBERS:
-            raise UnpicklingError(f"asks for the NumPy type {text[:40]}")
+            raise UnpicklingError(f"it asks for the NumPy type {text[:40]}")
         self.code, self.order = text.lstrip("<>|="), text[0] if text[0] in "<>" else "="
 
     def __setstate__(self, state: Any) -> None:
         order = _text(state[1]) if type(state) is tuple and len(state) > 1 else None
         if order not in ("<", ">", "|", "="):
-            raise UnpicklingError("asks for a NumPy type of an unknown state")
+            raise UnpicklingError("it asks for a NumPy type of an unknown state")
         self.order = order
 
     def dtype(self) -> np.dtype[Any]:
@@ -252,27 +254,27 @@ class _Array(np.ndarray[Any, Any]):
     def __setstate__(self, state: Any) -> None:
         shape, kind, fortran, raw = state[-4:]
         if not isinstance(kind, _Type) or type(raw) is not bytes:
-            raise UnpicklingError("asks for an array that does not hold numbers")
+            raise UnpicklingError("it asks for an array that does not hold numbers")
         whole: Any = (1, shape, kind.dtype(), bool(fortran), raw)
         super().__setstate__(whole)
 
 
 def _array(kind: Any, shape: Any = None, code: Any = None) -> _Array:
     if kind is not _Array:
-        raise UnpicklingError("asks for an array of an unknown class")
+        raise UnpicklingError("it asks for an array of an unknown class")
     return _Array()
 
 
 def _scalar(kind: Any, data: Any = None) -> int | float | bool:
     if type(kind) is not _Type or type(data) is not bytes or len(data) != kind.dtype().itemsize:
-        raise UnpicklingError("asks for a NumPy number of the wrong size")
+        raise UnpicklingError("it asks for a NumPy number of the wrong size")
     return np.frombuffer(data, kind.dtype())[0].item()
 
 
 def _encoded(text: Any, encoding: Any) -> bytes:
     """``_codecs.encode``, with which pickle protocols below 3 write bytes."""
     if _text(encoding) != "latin1" or type(text) is not str:
-        raise UnpicklingError(f"asks for the encoding {_text(encoding)[:40]!r}")
+        raise UnpicklingError(f"it asks for the encoding {_text(encoding)[:40]!r}")
     return text.encode("latin1")
 
 
@@ -281,7 +283,7 @@ def _text(value: Any) -> str:
     if type(value) is bytes:
         return value.decode("latin1")
     if type(value) is not str:
-        raise UnpicklingError(f"has a {type(value).__name__} where text is expected")
+        raise UnpicklingError(f"it has a {type(value).__name__} where text is expected")
     return value
 
 

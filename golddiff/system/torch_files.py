@@ -36,11 +36,11 @@ class Storage:
 
     def __init__(self, identifier: Any) -> None:
         if type(identifier) is not tuple or len(identifier) not in (5, 6):
-            raise UnpicklingError("asks for a storage of another form")
+            raise UnpicklingError("it asks for a storage of another form")
         word, self.dtype, self.key, _, self.count, *view = identifier
         fits = word == "storage" and isinstance(self.dtype, torch.dtype) and view in ([], [None])
         if not fits or type(self.key) is not str or type(self.count) is not int or self.count < 0:
-            raise UnpicklingError("asks for a storage of another form")
+            raise UnpicklingError("it asks for a storage of another form")
 
     def allocate(self, most: int) -> None:
         """Allocate ``values`` (count,); raises if they take more than ``most`` bytes."""
@@ -58,7 +58,7 @@ class Storage:
         if size != self.count * self.dtype.itemsize:
             present = size // self.dtype.itemsize
             raise UnpicklingError(
-                f"declares a storage of {self.count:,} numbers and holds {present:,}"
+                f"it declares a storage of {self.count:,} numbers and holds {present:,}"
             )
 
 
@@ -72,21 +72,21 @@ class OtherTensor:
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> torch.Tensor:
     """``torch._utils._rebuild_tensor_v2``: a view of a storage, with a bounds check."""
     if not isinstance(storage, Storage):
-        raise UnpicklingError(f"has a tensor made of {type(storage).__name__}")
+        raise UnpicklingError(f"it has a tensor made of {type(storage).__name__}")
     alike = type(size) is type(stride) is tuple and len(size) == len(stride)
     if not alike or not all(type(n) is int and 0 <= n < 2**62 for n in (offset, *size, *stride)):
-        raise UnpicklingError("has a tensor of an impossible shape")
+        raise UnpicklingError("it has a tensor of an impossible shape")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     # With a stride of 0, a few values could stand for a huge tensor.
     if 0 not in size and max(last + 1, math.prod(size)) > storage.count:
-        raise UnpicklingError(f"has a tensor of shape {size} beyond its {storage.count} numbers")
+        raise UnpicklingError(f"it has a tensor of shape {size} beyond its {storage.count} numbers")
     values = storage.values
     return values.new_zeros(size) if 0 in size else values.as_strided(size, stride, offset)
 
 
 def _parameter(data: Any, *rest: Any) -> torch.Tensor | OtherTensor:
     if not isinstance(data, torch.Tensor | OtherTensor):
-        raise UnpicklingError(f"has a parameter made of {type(data).__name__}")
+        raise UnpicklingError(f"it has a parameter made of {type(data).__name__}")
     return data
 
 
@@ -154,9 +154,9 @@ def _read_zip(path: Path, file: IO[bytes]) -> Any:
         names = archive.namelist()
         roots = [name.removesuffix("data.pkl") for name in names if name.endswith("/data.pkl")]
         if len(roots) != 1:
-            raise UnpicklingError(f"has {len(roots)} members named data.pkl")
+            raise UnpicklingError(f"it has {len(roots)} members named data.pkl")
         if f"{roots[0]}byteorder" in names and archive.read(f"{roots[0]}byteorder") != b"little":
-            raise UnpicklingError("is big-endian")
+            raise UnpicklingError("it is big-endian")
         storages: dict[str, Storage] = {}
 
         def storage(identifier: Any) -> Storage:
@@ -181,9 +181,9 @@ def read_legacy(file: IO[bytes], names: dict[tuple[str, str], Any] = TENSORS) ->
     file.seek(0)
     magic, version, words = (read_pickle(file, {}) for _ in range(3))
     if magic != MAGIC or version != VERSION or type(words) is not dict:
-        raise UnpicklingError("is of an unknown format")
+        raise UnpicklingError("it is of an unknown format")
     if words.get("little_endian") is not True:
-        raise UnpicklingError("is big-endian")
+        raise UnpicklingError("it is big-endian")
     storages: dict[str, Storage] = {}
 
     def storage(identifier: Any) -> Storage:
@@ -196,12 +196,12 @@ def read_legacy(file: IO[bytes], names: dict[tuple[str, str], Any] = TENSORS) ->
     values = read_pickle(file, STORAGES | names, storage)
     keys = read_pickle(file, {})
     if type(keys) is not list or sorted(keys) != sorted(storages):
-        raise UnpicklingError("does not hold the storages that it declares")
+        raise UnpicklingError("it does not hold the storages that it declares")
     for key in keys:
         (count,) = struct.unpack("<q", file.read(8))
         if count != storages[key].count:
-            raise UnpicklingError("holds a storage of another length than it declares")
+            raise UnpicklingError("it holds a storage of another length than it declares")
         storages[key].fill(file)
     if file.read(1):
-        raise UnpicklingError("continues after its last storage")
+        raise UnpicklingError("it continues after its last storage")
     return values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,7 +110,7 @@ def _check_trial(out: Path, names: list[str]) -> None:
     """Refuse a trial run that would replace a result."""
     for name in names:
         record = out / f"{name}.json"
-        if record.is_file() and not json.loads(record.read_text("utf-8"))["quick"]:
+        if record.is_file() and b'"quick": true' not in record.read_bytes():
             raise ArgumentError(
                 f"out: {out} has the result of {name}, which a trial run (--quick) would replace; "
                 "give another folder"

@@ -15,7 +15,8 @@ import torch
 
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import index_latents
-from golddiff.supports.index import Index, image_index
+from golddiff.supports.index import image_index
+from golddiff.supports.index.image_index import Index
 from golddiff.system.errors import StoreError
 from golddiff_lab.cells import Cells
 from golddiff_lab.training.settings import TrainSettings

@@ -62,6 +62,8 @@ def test_a_trial_run_replaces_no_result(mnist, fails):
     before = record.read_bytes()
     assert "has the result of wss" in fails("reproduce", "wss", *mnist, *QUICK)
     assert record.read_bytes() == before
+    record.write_text("{")  # damaged: it may have been a result
+    assert "has the result of wss" in fails("reproduce", "wss", *mnist, *QUICK)
 
 
 @pytest.mark.usefixtures("stand_in_networks")

@@ -1,8 +1,12 @@
 """Importing golddiff loads no heavy module and opens no connection."""
 
+import pkgutil
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
+
+import reliability
 
 CODE = """
 import socket, sys
@@ -37,3 +41,11 @@ def test_golddiff_does_not_import_reliability(request):
         text = path.read_text("utf-8")
         assert "import reliability" not in text
         assert "from reliability" not in text
+
+
+def test_every_module_of_the_long_checks_imports():
+    names = [module.name for module in pkgutil.walk_packages(reliability.__path__, "reliability.")]
+    assert len(names) > 20
+    for name in names:
+        if not name.endswith("__main__"):
+            import_module(name)

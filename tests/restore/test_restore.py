@@ -135,8 +135,13 @@ def test_the_noise_is_estimated_in_units_of_y_and_missing_values_have_none(
     known = (torch.rand(32, 32, generator=torch.Generator().manual_seed(3)) < 0.6).float()
     noise = 0.3 * torch.randn(4, *shape, generator=torch.Generator().manual_seed(2))
     noisy = images.float() / 127.5 - 1 + noise
+    block = torch.ones(32, 32)
+    block[:, :15] = 0
+    for mask in (known, block):
+        for y in (noisy * mask, noisy * mask + noise * (1 - mask)):  # with noise in holes, too
+            found, _ = estimated_noise(store, lambda x, m=mask: x * m, y)
+            assert found == pytest.approx(0.3, rel=0.2)
     level, _ = estimated_noise(store, lambda x: x * known, noisy * known)
-    assert level == pytest.approx(0.3, rel=0.2)
     for scale in (1e-3, 255.0):
         scaled, _ = estimated_noise(store, lambda x, s=scale: s * x * known, scale * noisy * known)
         assert scaled == pytest.approx(scale * level, rel=1e-4)
@@ -161,6 +166,15 @@ def test_rounding_of_a_fourier_transform_leaves_an_operator_sparse():
         return torch.fft.irfft2(torch.fft.rfft2(x) * torch.fft.rfft2(kernel), s=(16, 16))
 
     assert linear(blur, (1, 16, 16), (1, 16, 16)).matrix.nnz == 9 * 256
+
+
+def test_rows_of_different_scale_and_a_large_constant_are_kept(other):
+    def measure(x):
+        total = x.flatten(1).sum(dim=1, keepdim=True)
+        return torch.cat([1e3 * total, 1e-4 * x[:, 0, 0, :4].mean(1, True)], dim=1)
+
+    assert len(linear(measure, SHAPE, (2,)).active) == 2
+    assert len(linear(lambda x: 1e-3 * x + 100, SHAPE, SHAPE).active) == 192
 
 
 def test_a_physics_in_a_composition_is_used_without_its_noise(other):

@@ -113,7 +113,7 @@ def test_class_names_are_escaped_in_html(library, make_store, smooth_images):
 
 def test_wiener_has_no_sources_and_the_other_methods_have_curves(library):
     run = finished(library, steps=3)
-    with pytest.raises(ArgumentError, match="does not support it"):
+    with pytest.raises(ArgumentError, match="not supported by Wiener"):
         sources_at(run, Selection("wiener", 0, 0, 0), 0)
     points_of = curves(run, Selection("pca", 0, 4, 3), 60)
     assert set(points_of) == {name for name in SHOWN if SHOWN[name].has_sources}

@@ -44,7 +44,7 @@ class Record:
 
     def __setstate__(self, state: Any) -> None:
         if type(state) is not dict or not all(type(key) is str for key in state):
-            raise UnpicklingError(f"has a {self.class_name} whose state is not a dict of names")
+            raise UnpicklingError(f"it has a {self.class_name} whose state is not a dict of names")
         self.state.update(state)
 
 
@@ -52,7 +52,7 @@ def _persistent(meta: Any) -> Record:
     """An object of ``torch_utils.persistence``; its source text, ``module_src``, is not run."""
     name = meta.get("class_name") if type(meta) is dict and meta.get("type") == "class" else None
     if type(name) is not str:
-        raise UnpicklingError("has a persistent object of an unknown form")
+        raise UnpicklingError("it has a persistent object of an unknown form")
     record = Record()
     record.class_name = name
     record.__setstate__(meta.get("state"))
@@ -63,13 +63,13 @@ def _storage(data: Any) -> Storage:
     """Replacement for ``torch.storage._load_from_bytes``, which would unpickle the bytes."""
     storage = read_legacy(io.BytesIO(data), {}) if type(data) is bytes else None
     if type(storage) is not Storage:
-        raise UnpicklingError("has a storage that is not one")
+        raise UnpicklingError("it has a storage that is not one")
     return storage
 
 
 def _set(values: Any = ()) -> set[str]:
     if type(values) not in (tuple, list) or not all(type(value) is str for value in values):
-        raise UnpicklingError("has a set that is not made of names")
+        raise UnpicklingError("it has a set that is not made of names")
     return set(values)
 
 
@@ -109,8 +109,6 @@ def load_edm(path: Path) -> dict[str, Any]:
     except Exception as error:
         # A damaged pickle calls conversions with wrong values, which raise nearly any exception.
         message = one_line(error)
-        if not isinstance(error, CheckpointError):
-            message = f"it {message}"
         if not message.startswith(str(path)):
             message = f"{path} is not a readable EDM pickle: {message}"
         raise CheckpointError(message) from error
