@@ -266,6 +266,17 @@ class TestBuilding:
         with pytest.raises(StoreError, match=r"needs about .* kB, and the disk has 1.0 kB free"):
             ImageStore.build(pixels, tmp_path / "s")
 
+    def test_the_covariance_counts_where_the_disk_is_checked(self, tmp_path, monkeypatch):
+        usage = shutil.disk_usage(tmp_path)._replace(free=10**6)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+        pixels = np.zeros((400, 1, 32, 32), np.uint8)  # 0.4 MB, and a covariance of 3.3 MB
+        with pytest.raises(StoreError, match=r"needs about 3\.\d MB"):
+            ImageStore.build(pixels, tmp_path / "s")
+
+    def test_a_name_that_is_too_long_is_refused(self, pixels, tmp_path):
+        with pytest.raises(StoreError, match=r"cannot write .*File name too long"):
+            ImageStore.build(pixels, tmp_path / ("x" * 250))
+
     def test_a_covariance_that_cannot_be_saved_is_still_returned(self, tmp_path, monkeypatch):
         monkeypatch.setattr(golddiff.store.build, "LARGE", 1)
         store = ImageStore.build(torch.rand(20, 3), tmp_path / "s")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import io
 import os
 import re
 import shlex
@@ -34,6 +35,7 @@ from golddiff.cli.restore import restore
 from golddiff.cli.sample_run import sample
 from golddiff.cli.studio import studio
 from golddiff.system.errors import ArgumentError, GoldDiffError
+from golddiff.system.signals import signals_as_interrupt
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -87,7 +89,10 @@ def _add_plugins() -> None:
 
 def main() -> None:
     """The entry point of ``golddiff``."""
-    status = run(sys.argv[1:])
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names that its encoding cannot show are escaped
+        sys.stdout.reconfigure(errors="backslashreplace")
+    with signals_as_interrupt():
+        status = run(sys.argv[1:])
     gc.freeze()  # skip garbage collection at exit, which takes half a second
     sys.exit(status)
 

@@ -166,7 +166,7 @@ class SampleRun:
         else:
             cause, more = f"novelty {novelty:g}", NOVELTY if novelty < NOVELTY else 1
             threshold = dial(self.store).threshold
-            rises = threshold(more) > threshold(novelty)
+            rises = used > 1 and threshold(more) > threshold(novelty)
             advice = f"try --novelty {more:g}" if rises else "more training images help"
         return [
             result.about,

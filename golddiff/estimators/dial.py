@@ -55,9 +55,9 @@ def recommended(
 
     GoldDiff over PCA, with one softmax per neighbourhood, so that adjacent values come from the
     same images. The schedule is that of the paper's text, with the nearest 64 to 128 images in a
-    golden subset, 16 to 32 for grey images. The mask threshold gives pictures of the requested
-    novelty. It is calibrated once per store and saved with it, see :func:`dial`: this takes seconds
-    for images of 32 x 32 and some twenty seconds for 64 x 64.
+    golden subset, 16 to 32 for grey images, and all of them for points. The mask threshold gives
+    pictures of the requested novelty. It is calibrated once per store and saved with it, see
+    :func:`dial`: this takes seconds for images of 32 x 32 and some twenty seconds for 64 x 64.
 
     Args:
         store: the training set.
@@ -83,6 +83,8 @@ def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff
     if min(map(store.count_of, store.classes), default=store.n) < high:  # fractions of a class
         k_min = max(1 / 20, min(1.0, low / store.n))
         k_max = max(1 / 10, min(1.0, high / store.n))
+    if len(store.shape) == 1:  # in few dimensions the nearest at high noise are the outermost
+        k_min = k_max = 1.0
     m_min, m_max = min(1 / 10, M_MIN / store.n), min(1 / 4, M_MAX / store.n)
     schedule = PaperSchedule(k_min, k_max, m_min, m_max)
     return GoldDiff(PCA(store, threshold, share=_share(store)), schedule, seed)

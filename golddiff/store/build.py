@@ -47,7 +47,10 @@ def build(
     """
     info = source.info
     proxies = 4 * math.prod(quarter_shape(info.shape))
-    check_disk("the store", path, source.total * (_image_bytes(info) + proxies + 12))
+    d = math.prod(info.shape)
+    covariance = 8 * d * min(source.total, d) if factor and d <= LARGE else 0
+    total = source.total * (_image_bytes(info) + proxies + 12) + covariance
+    check_disk("the store", path, total)
     check_images(1, info.shape, lambda n, d: COPIES * (BATCH_BYTES + 4.0 * d), "to read")
     busy = f"the store: another process is building {path}; wait for it, or give another path"
     with folder_in_place("the store", path, busy) as folder, progress_bar(progress) as bar:

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from golddiff.studio.library import Library
 from golddiff.studio.run import Settings, prepare
 from golddiff.studio.security import POSTS, UPLOAD, OnlyThisPage, is_loopback, keep_files_local
 from golddiff.system.errors import ArgumentError, GoldDiffError
+from golddiff.system.signals import signals_as_interrupt
 
 MAX_PAGES = 16  # pages whose runs are kept, up to half a gigabyte each
 
@@ -51,7 +51,7 @@ def run_server(
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}"
-    with _signals_as_interrupt(), _temporary_folder() as folder:
+    with signals_as_interrupt(), _temporary_folder() as folder:
         app = make_app(library, folder, is_loopback(host), port)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
@@ -100,27 +100,6 @@ def _warm_up(library: Library, ended: threading.Event) -> None:
     except RuntimeError:
         if not ended.is_set():  # thread pools accept no work while Python exits
             raise
-
-
-@contextlib.contextmanager
-def _signals_as_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM and when the terminal closes (SIGHUP).
-
-    Files are then cleaned up as after Ctrl+C.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = {signal.SIGTERM: signal.signal(signal.SIGTERM, signal.default_int_handler)}
-    closed = getattr(signal, "SIGHUP", None)  # Windows has none, and nohup ignores it
-    if closed is not None and signal.getsignal(closed) is not signal.SIG_IGN:
-        # As SIGTERM, which uvicorn takes over while it serves.
-        previous[closed] = signal.signal(closed, lambda *_: signal.raise_signal(signal.SIGTERM))
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:

@@ -19,6 +19,7 @@ PATIENCE = 4 * 3600  # seconds to wait for another process; the largest builds t
 
 REFUSED = (
     *(errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR),
+    *(errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.EMFILE, errno.ENFILE),  # too many files are open
 )
 

@@ -1,5 +1,6 @@
 """Help pages, and what they import."""
 
+import os
 import subprocess
 import sys
 
@@ -20,6 +21,28 @@ def test_help_and_version_import_no_slow_package():
     *_, version, modules = out.stdout.splitlines()
     assert version == f"golddiff {golddiff.__version__}"
     assert modules == "[]"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of Unix")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_command_that_is_told_to_stop_ends_as_after_ctrl_c(name):
+    code = (
+        "import os, signal, time; import golddiff.cli as cli; from golddiff.__main__ import main;"
+        f"cli.run = lambda words: (os.kill(os.getpid(), signal.{name}), time.sleep(60)); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "golddiff: interrupted; no partial files were written\n"
+
+
+def test_a_name_that_the_terminal_cannot_show_is_escaped(tmp_path):
+    command = [sys.executable, "-m", "golddiff", "index", "digits", str(tmp_path / "größe")]
+    done = subprocess.run(
+        [*command, "--limit", "10"], capture_output=True, check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert b"gr\\xf6\\xdfe: 10 images" in done.stdout
 
 
 def test_ctrl_c_during_the_imports_is_told_in_one_line(monkeypatch, capsys):

@@ -125,6 +125,14 @@ def test_sharpness_has_no_meaning_for_points_tiny_images_and_single_colours():
     assert _relative_sharpness([sharp / 4, sharp]).tolist() == [0.25, 1]
 
 
+def test_all_points_are_weighed(make_store):
+    """The nearest points at high noise are the outermost."""
+    store = make_store(torch.randn(2000, 1, generator=torch.Generator().manual_seed(0)))
+    spread = golddiff.sample(golddiff.recommended(store), 300).images.std()
+    exact = golddiff.sample(golddiff.Optimal(store), 300).images.std()
+    assert spread == pytest.approx(float(exact), rel=0.05)
+
+
 def test_golden_subsets_are_counts_of_images_or_shares_of_small_classes(make_store):
     def sizes(n, labels=None):
         schedule = at_threshold(make_store(np.zeros((n, 1, 2, 2), np.uint8), labels), 0.1).schedule
