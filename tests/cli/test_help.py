@@ -28,6 +28,7 @@ def test_help_and_version_import_no_slow_package():
 def test_a_command_that_is_told_to_stop_ends_as_after_ctrl_c(name):
     code = (
         "import os, signal, time; import golddiff.cli as cli; from golddiff.__main__ import main;"
+        f"signal.signal(signal.{name}, signal.SIG_DFL);"  # nohup ignores SIGHUP
         f"cli.run = lambda words: (os.kill(os.getpid(), signal.{name}), time.sleep(60)); main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
