@@ -30,12 +30,9 @@ BASIS_BATCH = 256  # basis images to which an operator is applied at a time
 ENTRY_BYTES = 60  # peak memory per entry of a sparse matrix, its transpose and its shares
 MAX_ITERATIONS = 48
 MIN_SPREAD = 0.02  # smallest standard deviation that is shown, about 3 of 256 grey levels
-SMOOTH_TOL = (
-    0.01  # distance to y, of gain 1, where the smooth projection ends and the plain one takes over
-)
-EXACT = (
-    1e-3  # a quarter of an 8-bit step; a smaller distance, of gain 1, makes no visible difference
-)
+# Distances to y, for a gain of 1: where the smooth projection ends and the plain one takes over,
+# and a quarter of an 8-bit step, below which none is visible.
+SMOOTH_TOL, EXACT = 0.01, 1e-3
 NEARBY, MIN_NOISE = 1000, 0.2  # of :func:`expected`, chosen on 24 other digits and faces
 FLATNESS = 4  # lambda * side, of the covariance of neighbours (docs/results/restoring.md)
 LINEARITY_TOL = 1e-3  # relative error of additivity, on noise, up to which an operator is linear
@@ -177,16 +174,15 @@ def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> 
 
     with torch.no_grad():
         constant = measure(torch.zeros(1, d, device="cpu"))
-        pair = initial_noise(2, (d,), 0)
-        total = measure(pair[:1]) + measure(pair[1:]) - constant
-        together = measure(torch.stack([pair.sum(dim=0), pair[0]]))[:1]
-        if float((together - total).abs().max()) > LINEARITY_TOL * float(total.abs().max()):
+        probes = initial_noise(PROBES, (d,), 0)
+        pair, total = probes[:2], measure(probes[:1]) + measure(probes[1:2]) - constant
+        outputs = measure(torch.cat([probes, pair.sum(dim=0, keepdim=True)]))
+        if float((outputs[-1] - total).abs().max()) > LINEARITY_TOL * float(total.abs().max()):
             raise ArgumentError(
                 "operator: is not linear, is random, mixes the images of a batch, or computes in "
                 "less than float32; expected a linear one"
             )
-        outputs = measure(initial_noise(PROBES, (d,), 1)) - constant
-        least = LEAST_ENTRY * outputs.square().mean(dim=0).sqrt()
+        least = LEAST_ENTRY * (outputs[:-1] - constant).square().mean(dim=0).sqrt()
         columns: list[Any] = []
         entries = 0
         for start in range(0, d, BASIS_BATCH):

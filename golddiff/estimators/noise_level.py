@@ -45,8 +45,7 @@ def estimated_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[
     clean = applied(forward, store.images(rows), measured).detach().cpu()
     # Values that do not depend on the image, such as holes, say nothing of the noise.
     probes = applied(forward, initial_noise(2, store.shape, 0), measured).detach().cpu()
-    depends = probes[0] != probes[1]
-    known = _differences(probes[:1])[0] != _differences(probes[1:])[0]
+    depends, known = (first != second for first, second in (probes, _differences(probes)))
     if not known.any():
         return 0.0, 0.0
     eps = initial_noise(len(clean), measured, 0) * depends

@@ -215,11 +215,11 @@ def compare(
     """:func:`evaluate` against an existing run of the oracle (from :func:`runs.run`)."""
     store, pixels = denoiser.store, denoiser.store.is_pixels
     one_image = replace(settings, n=1, labels=settings.labels and settings.labels[:1])
-    timed, (rows, labels) = TimedDenoiser(denoiser, store), settings.batches[0]
+    timed, (_, labels) = TimedDenoiser(denoiser, store), settings.batches[0]
     with peak_memory() as memory:
         setup = run(denoiser, store, one_image).seconds
         # Other kernels compile for many queries than for one.
-        noise = initial_noise(len(range(settings.n)[rows]), store.shape, settings.seed)
+        noise = initial_noise(min(settings.batch, settings.n), store.shape, settings.seed)
         levels = noise_levels(settings.steps, settings.sampler)
         next(steps(timed, noise, levels, settings.sampler, labels))
         setup += timed.seconds

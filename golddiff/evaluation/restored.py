@@ -57,9 +57,9 @@ def restore(
 
         l_q(i) = - sum_n M_nq (x_n - x_in)^2 / (2 sigma^2)
                  - sum_c W_cq (y_c - (A x_i)_c)^2 / (2 s^2)
-        W_cq = sum_n |A_cn| M_nq / sum_n |A_cn|,   s^2 = noise^2 + (a softness)^2
+        W_cq = sum_n |A_cn| M_nq / sum_n |A_cn|,   s^2 = noise^2 + (g softness)^2
 
-    a is the gain of A, 1 for masks, means and blurs. softness^2 is also added to sigma^2, because
+    g is the gain of A, 1 for masks, means and blurs. softness^2 is also added to sigma^2, because
     no training image fits x or y exactly.
 
     After each step the estimate is projected towards the measurement, and unmeasured values move

@@ -96,9 +96,10 @@ class Oracle:
         device: str | torch.device | None = None,
         batch_size: int = 64,
     ) -> None:
-        if not callable(module) or isinstance(module, type):
-            got = module.__name__ if isinstance(module, type) else type(module).__name__
-            raise ArgumentError(f"module: got {got}, expected a torch module")
+        is_class = isinstance(module, type)
+        if is_class or not callable(module):
+            got = module if is_class else type(module)
+            raise ArgumentError(f"module: got {got.__name__}, expected a torch module")
         sigma_data = check_positive("sigma_data", sigma_data)
         self.scale, self.shift = (
             _two_numbers("scale", scale) if isinstance(scale, tuple | list) else (scale, 0.0)

@@ -176,7 +176,7 @@ def info(
         say(f"trained: {training['steps']:,} steps in {training['minutes']:g} minutes")
         if "images_seen" in training:
             say(f"images seen, including by its starting weights: {training['images_seen']:,}")
-        if training["loss"]:
+        if training.get("loss"):
             say("loss: " + _losses(training["loss"]))
         if training.get("command"):
             say(f"command: {training['command']}")

@@ -91,7 +91,8 @@ class Run:
 
 def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     """Create a run, or resume it if ``out`` holds a state."""
-    if not (out / STATE).exists():
+    resumed = (out / STATE).exists()
+    if not resumed:
         for name in (CONFIG, WEIGHTS, MANIFEST):
             if (out / name).exists():
                 raise ArgumentError(
@@ -111,7 +112,7 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     optimiser = torch.optim.Adam(trainable, settings.learning_rate)
     draws = torch.Generator(settings.device).manual_seed(settings.seed)
     run = Run(settings, network, average, optimiser, draws, seen=seen)
-    if (out / STATE).exists():
+    if resumed:
         read_state(out, run, fingerprint(store))
     return run
 
