@@ -135,10 +135,15 @@ def test_a_store_that_is_half_deleted_is_built_again(folder, monkeypatch):
     assert entries() == []
 
 
-def test_a_cache_without_a_home_is_refused(monkeypatch):
-    monkeypatch.setenv("GOLDDIFF_CACHE", "~no-such-user/cache")
-    with pytest.raises(StoreError, match="is in no known home; set GOLDDIFF_CACHE"):
-        golddiff.load(torch.zeros(5, 1, 8, 8))
+def test_a_cache_that_is_no_folder_is_refused(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    for chosen, message in (
+        ("~no-such-user/cache", "is in no known home; set GOLDDIFF_CACHE"),
+        (str(tmp_path / "file"), "GOLDDIFF_CACHE is the file"),
+    ):
+        monkeypatch.setenv("GOLDDIFF_CACHE", chosen)
+        with pytest.raises(StoreError, match=message):
+            golddiff.load(torch.zeros(5, 1, 8, 8))
 
 
 def test_clear_leaves_files_that_golddiff_did_not_make(folder, tmp_path):

@@ -44,7 +44,7 @@ class Oracle:
         module: called as ``module(x_in, t)``; a conditional network as ``module(x_in, t, labels)``
             with int64 labels (B,). Returns a tensor, or an object with the tensor as ``sample``.
             Channels beyond those of x (a learned variance) are dropped. A torch module is moved to
-            ``device`` and put into evaluation mode.
+            ``device``, and every call puts it into evaluation mode.
         parameterisation: the training target: "eps", "v", "x0", "flow" (eps - x0) or "edm" (F of
             Karras et al.); or a function of (x, sigma (B, 1, ...), output), all float64, that
             returns x0.
@@ -121,7 +121,7 @@ class Oracle:
         if self.sigma_min > self.sigma_max:
             raise ArgumentError(f"sigma_range: got {known}, expected the lowest level first")
         if isinstance(module, nn.Module):
-            module = module.to(self.device).eval()
+            module = module.to(self.device)
         self.network: Any = module
         self.shape = None if shape is None else check_shape("shape", shape)
         self.is_pixels = is_pixels
@@ -170,6 +170,8 @@ class Oracle:
             raise ArgumentError("x: holds NaN or infinity")
         sigmas = levels_of(sigma, len(x))
         classes = self._classes(labels, len(x))
+        if isinstance(self.network, nn.Module):
+            self.network.eval()
         x0 = torch.empty(x.shape, dtype=torch.float32, device=x.device)
         for start in range(0, len(x), self.batch_size):
             part = slice(start, start + self.batch_size)

@@ -129,6 +129,8 @@ def cache_folder() -> Path:
     chosen = os.path.expanduser(os.environ.get("GOLDDIFF_CACHE") or "~/.cache/golddiff")
     if chosen.startswith("~"):
         raise StoreError(f"cache: {chosen} is in no known home; set GOLDDIFF_CACHE to a folder")
+    if os.path.isfile(chosen):
+        raise StoreError(f"cache: GOLDDIFF_CACHE is the file {chosen}; set it to a folder")
     return Path(chosen)
 
 

@@ -298,3 +298,15 @@ def test_half_precision_network_runs_in_its_dtype():
 
     assert golddiff.Oracle(Half(), "edm")(torch.ones(3, 2), 1.0).dtype == torch.float32
     assert dtypes == [(torch.bfloat16, torch.float32)]
+
+
+def test_a_network_in_training_is_called_in_evaluation_mode():
+    class WithTime(nn.Dropout):
+        def forward(self, x, t):
+            return super().forward(x)
+
+    module = WithTime(0.5)
+    oracle = golddiff.Oracle(module, "x0", "sigma")
+    module.train()
+    x = torch.rand(4, 1, 8, 8)
+    assert torch.equal(oracle(x, 1.0), x)
