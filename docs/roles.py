@@ -8,6 +8,7 @@ from typing import Any
 import griffe
 
 ROLE = re.compile(r":\w+:`~?([^`]+)`")
+LINK = r'<autoref identifier="\1" optional><code>\1</code></autoref>'  # code, if no page shows it
 BLOCK_FOLLOWS = re.compile("::$", re.MULTILINE)
 
 
@@ -17,5 +18,5 @@ class Roles(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite a docstring when its object is read."""
         if obj.docstring is not None:
-            text = ROLE.sub(r"`\1`", obj.docstring.value)
+            text = ROLE.sub(LINK, obj.docstring.value)
             obj.docstring.value = BLOCK_FOLLOWS.sub(":", text)
