@@ -30,7 +30,16 @@ from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import TransientCache
 from golddiff.store.queries import added_priors, checked_queries, priors_of
-from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, Supports, TiledSupport
+from golddiff.support import (
+    AnySupport,
+    LogWeights,
+    Prior,
+    Side,
+    Support,
+    Supports,
+    TiledSupport,
+    check_supports,
+)
 from golddiff.system.arguments import LEAST, check_number, classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
@@ -66,8 +75,8 @@ class Denoiser:
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name, parameter.default)
             if parameter.default is parameter.empty:
-                arguments.append(repr(value))
-            elif value is not parameter.default and value != parameter.default:
+                arguments += [repr(value)] if value is not parameter.empty else []
+            elif repr(value) != repr(parameter.default):
                 arguments.append(f"{name}={value!r}")
         call = f"{type(self).__name__}({', '.join(arguments)})"
         return f"{call}.given(...)" if self.priors else call
@@ -190,7 +199,14 @@ class Denoiser:
         """Posterior means (B, D) of queries in groups that share sigma and prior."""
         out = np.empty_like(x)
         for key, group in groups.items():
-            out[group] = self.denoise(x[group], *key)
+            denoised: Any = self.denoise(x[group], *key)
+            found = getattr(denoised, "shape", type(denoised).__name__)
+            if found != (len(group), x.shape[1]):
+                raise ArgumentError(
+                    f"denoise: {type(self).__name__} returned {found}, expected "
+                    f"({len(group)}, {x.shape[1]})"
+                )
+            out[group] = denoised
         return out
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
@@ -263,9 +279,7 @@ class Estimator(Denoiser, ABC):
     weighs_images = True
     part_size = 512  # maximum number of images per call of weigh()
     merges = True  # whether the output is the mean of the merged partial posteriors
-    # Whether one logit per image serves all outputs, so that they share one posterior, as Theorem 1
-    # needs. Requires Optimal's extra methods.
-    joint = False
+    joint = False  # whether the posterior is that of all images under noise in every value of x
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
@@ -327,6 +341,7 @@ class Estimator(Denoiser, ABC):
         Raises:
             ArgumentError: too little memory is free; the estimator does not support tiles.
         """
+        check_supports(supports, len(x), self.store.n)
         means = self.means(x, sigma, supports, self.store.posterior(self, x, sigma, supports))
         return self.composed(means, sigma).astype(np.float32)
 

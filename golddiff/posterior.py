@@ -42,6 +42,12 @@ class Posterior:
     total: NDArray[np.float64]
     weighted: NDArray[np.float64]
 
+    def fits(self, queries: int) -> bool:
+        """Whether the arrays have the shapes above for a number of queries b."""
+        log_max, total, weighted = (np.shape(array) for array in vars(self).values())
+        is_of_each = len(total) == len(weighted) == 2 and total[0] == weighted[0] == queries
+        return is_of_each and log_max == total and weighted[1] % max(total[1], 1) == 0
+
     @classmethod
     def empty(cls, b: int, locations: int, d: int, dtype: DTypeLike = np.float64) -> Posterior:
         """The posterior of no images: the neutral element of ``merge``."""
@@ -107,7 +113,9 @@ class Posterior:
     def mean(self) -> NDArray[np.float64]:
         """The posterior mean, (b, D)."""
         if not np.all(self.total > 0):
-            raise ZeroDivisionError("the posterior mean of no images is not defined")
+            raise ZeroDivisionError(
+                "the sum of all weights is 0 or NaN: there is no posterior mean"
+            )
         return self.weighted / self._spread(self.total)
 
     def rounding(self) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from golddiff.denoiser import Denoiser, Estimator, EstimatorSupports
 from golddiff.noise import Labels, Sigma
 from golddiff.store.device import Device, on_disk
 from golddiff.store.images import ImageStore
-from golddiff.support import AnySupport, LogWeights, Prior
+from golddiff.support import AnySupport, LogWeights, Prior, check_supports
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 from golddiff.supports.certificate import certify
 from golddiff.supports.index.image_index import Index, open_or_build
@@ -193,13 +193,15 @@ class GoldDiff(Denoiser):
 
     def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
         """The base estimator and the golden subset of each query."""
-        return self.base, self.schedule.supports(self.store, x, sigma, prior, self.seed)
+        supports = self.schedule.supports(self.store, x, sigma, prior, self.seed)
+        check_supports(supports, len(x), self.store.n)
+        return self.base, supports
 
     def supports(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
     ) -> Sequence[AnySupport]:
         """The golden subset of each query, for inspection; takes the arguments of a call."""
         return [
-            self.schedule.supports(self.store, q[None], level, prior, self.seed)[0]
+            self.estimator_supports(q[None], level, prior)[1][0]
             for q, level, prior in zip(*self.checked(x, sigma, labels), strict=True)
         ]

@@ -193,12 +193,16 @@ def method_named(given: str) -> str:
     Raises:
         ArgumentError: no such method; the message suggests the nearest name.
     """
-    name = str(given).strip().lower().replace("_", "-")
+    name = _canonical(given)
     if name in METHODS:
         return name
     matches = get_close_matches(name, METHODS, 1)
     hint = f"; did you mean {matches[0]}?" if matches else ""
     raise ArgumentError(f"method: got {given!r}, expected one of {', '.join(METHODS)}{hint}")
+
+
+def _canonical(name: str) -> str:
+    return str(name).strip().lower().replace("_", "-")
 
 
 def create(
@@ -301,6 +305,7 @@ def register(
         has_sources: see :class:`Method`.
         names: maps attributes of :class:`MethodSettings`, or seed, to the maker's argument names.
     """
+    name = _canonical(name)
     METHODS[name] = SHOWN[name] = Method(title, maker, names, None, has_sources)
     if subsets:
         golden = Method(f"GoldDiff ({title})", maker, names, "golden")

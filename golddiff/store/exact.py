@@ -359,6 +359,6 @@ class ImagesPosterior:
     def _require_joint(self, what: str) -> None:
         if not self.estimator.joint:
             raise ArgumentError(
-                f"{what}: {type(self.estimator).__name__} weighs images per output value, so it "
-                "has no joint posterior; expected Optimal, Wiener or GaussianMixture"
+                f"{what}: {type(self.estimator).__name__} has no joint posterior of all output "
+                "values; expected Optimal, Wiener or GaussianMixture"
             )

@@ -43,7 +43,13 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
 
     def weigh(task: tuple[list[int], Support]) -> Posterior:
         queries, part = task
-        return estimator.weigh(x[queries], sigma, part)
+        posterior = estimator.weigh(x[queries], sigma, part)
+        if not isinstance(posterior, Posterior) or not posterior.fits(len(queries)):
+            raise ArgumentError(
+                f"weigh: {type(estimator).__name__} returned {posterior!r:.200}, expected a "
+                f"Posterior of ({len(queries)}, L), ({len(queries)}, L) and ({len(queries)}, D)"
+            )
+        return posterior
 
     for (queries, _), part in zip(tasks, map_ordered(weigh, tasks, threads), strict=True):
         if sums and sums[-1][0] is queries:
