@@ -277,7 +277,7 @@ def test_bad_arguments_are_refused(store, queries):
             lambda: golddiff.PCA(store).log_density(x, 1.0),
             "log density: PCA has no joint posterior",
         ),
-        (lambda: golddiff.Kamb(store, 3).posterior(x, 1.0).draw(2), "draws: Kamb weighs images"),
+        (lambda: golddiff.Kamb(store, 3).posterior(x, 1.0).draw(2), "draws: Kamb has no joint"),
         (
             lambda: golddiff.PatchMixture(store).posterior(x, 1.0),
             "posterior: not supported by PatchMixture",
