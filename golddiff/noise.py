@@ -46,13 +46,14 @@ def hash_bits(seeds: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.
 def seed_of_sigma(sigma: float) -> int:
     """The 64 bits of a noise level, as a seed.
 
-    A level within ``SAME_LEVEL`` of one of the 1,000 timesteps is snapped to it first: schedulers
-    round differently on different processors, and the seed must not change.
+    A level within ``SAME_LEVEL`` of one of the 1,000 timesteps is snapped to it first, and others
+    are rounded to five digits: schedulers, powers and float32 round differently, and the seed must
+    not change.
     """
     levels = timestep_sigmas()
     index = bisect(levels, sigma)
     nearest = min(levels[max(0, index - 1) : index + 1], key=lambda level: abs(level - sigma))
-    level = nearest if abs(nearest - sigma) < SAME_LEVEL * sigma else sigma
+    level = nearest if abs(nearest - sigma) < SAME_LEVEL * sigma else float(f"{sigma:.5g}")
     return int(np.float64(level).view(np.uint64))
 
 

@@ -1,6 +1,7 @@
 """Samplers follow their equations, and a seed determines the images."""
 
 import itertools
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -216,12 +217,13 @@ def test_invalid_arguments_are_named(store, arguments, message):
 # The generator of steps
 
 
+@pytest.mark.kernels  # the betas of diffusers, a torch.linspace, have other last digits elsewhere
 @pytest.mark.parametrize("count", [1, 3, 10, 50, 1000])
-def test_ddim_levels_and_steps_are_bit_identical_to_diffusers(store, count):
+def test_ddim_levels_and_steps_are_those_of_diffusers(store, count):
     scheduler = ddim_scheduler(count, clip=True)
     alphas = [float(scheduler.alphas_cumprod[t]) for t in scheduler.timesteps]
     levels = noise_levels(count, "ddim")
-    assert levels == [sigma_of_alpha(alpha) for alpha in alphas]
+    assert levels == pytest.approx([sigma_of_alpha(alpha) for alpha in alphas], rel=1e-6)
     guess = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     denoiser = Guessing(store, guess)
     x_init = initial_noise(2, store.shape, 3)
@@ -229,9 +231,9 @@ def test_ddim_levels_and_steps_are_bit_identical_to_diffusers(store, count):
     for t, alpha, state in zip(
         scheduler.timesteps, alphas, steps(denoiser, x_init, levels), strict=True
     ):
-        assert torch.equal(state.x, x_t / alpha**0.5)
+        torch.testing.assert_close(state.x, x_t / alpha**0.5, rtol=1e-5, atol=1e-5)
         step = scheduler.step(denoiser(state.x, state.sigma), t, x_t)
-        assert torch.equal(state.x0, step.pred_original_sample)
+        torch.testing.assert_close(state.x0, step.pred_original_sample, rtol=1e-5, atol=1e-5)
         x_t = step.prev_sample
 
 
@@ -386,3 +388,14 @@ def test_noise_levels_and_their_bits_are_the_same_on_every_processor():
         seed = seed_of_sigma(level)
         assert seed_of_sigma(level * (1 + 2e-7)) == seed == int(np.float64(level).view(np.uint64))
     assert seed_of_sigma(levels[3] * 1.001) != seed_of_sigma(levels[3])
+
+
+@pytest.mark.parametrize("sigma", [0.7, 1 / 3, *edm_sigmas(30)])
+def test_the_seed_of_a_noise_level_does_not_depend_on_its_rounding(sigma):
+    """On some processors a power has another last digit, and a tensor is in float32."""
+    seed = seed_of_sigma(sigma)
+    assert (
+        seed_of_sigma(math.nextafter(sigma, 0)) == seed_of_sigma(math.nextafter(sigma, 9)) == seed
+    )
+    assert seed_of_sigma(float(np.float32(sigma))) == seed
+    assert seed_of_sigma(sigma * 1.001) != seed

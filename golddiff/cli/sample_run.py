@@ -49,7 +49,9 @@ def sample(job: SampleJob) -> None:
     from golddiff.samplers import level_of_strength, noise_levels
     from golddiff.sampling import check_room
     from golddiff.sources.picture import fit_to_shape, read_picture
+    from golddiff.system.parallel import use_threads
 
+    use_threads(job.threads)
     first = None if job.start is None else level_of_strength(job.strength)
     picture = None if job.start is None else read_picture("start", job.start)
     store = _open(job)
@@ -128,9 +130,6 @@ def _generate(
     image: torch.Tensor | None,
 ) -> tuple[golddiff.Samples, list[float]]:
     """The images, and the times of the start and of the end of each step."""
-    from golddiff.system.parallel import use_threads
-
-    use_threads(job.threads)
     with progress_bar() as bar:
         task = bar.add_task(f"sampling with {job.method}", total=job.n * len(levels))
         answers = answers_per_shard(len(levels), job.sampler, job.n, job.batch_size, labels)

@@ -116,7 +116,7 @@ class Dial:
             bracket = slice(reached - 1, reached + 1)
             logs = np.log(self.thresholds[bracket])
             threshold = np.exp(np.interp(novelty, self.novelty[bracket], logs))
-        return float(f"{threshold:.2g}")  # two digits hide rounding differences between processors
+        return float(f"{threshold:.2g}")  # two digits hide most differences between processors
 
 
 def is_measured(store: ImageStore) -> bool:

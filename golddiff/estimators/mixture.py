@@ -13,6 +13,7 @@ from golddiff.store.statistics import Axes
 from golddiff.support import Prior, RandomSample
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.numbers import F32, F64, I64, check_count, check_seed
+from golddiff.system.parallel import single_threaded_blas
 
 IMAGES_PER_COMPONENT = 100  # minimum on average; fewer determine a covariance poorly
 MAX_IMAGES = 1_000_000  # images used for fitting, whose coordinates are in memory
@@ -126,8 +127,11 @@ def cluster(z: F32, clusters: int, seed: int) -> I64:
 
     seed %= 2**32  # scikit-learn takes no larger seed
     kmeans = MiniBatchKMeans(clusters, n_init=1, batch_size=2048, max_iter=30, random_state=seed)
-    # In float64, so that rounding hardly ever decides which cluster is nearest.
-    return np.unique(kmeans.fit_predict(z.astype(np.float64)), return_inverse=True)[1]
+    # In float64, so that rounding hardly ever decides which cluster is nearest, and on one thread,
+    # so that the number of threads never does.
+    with single_threaded_blas():
+        members = kmeans.fit_predict(z.astype(np.float64))
+    return np.unique(members, return_inverse=True)[1]
 
 
 def fit(z: F32, member: I64, shrinkage: float) -> Components:

@@ -1,8 +1,9 @@
 """The nearest images of a store under a metric, and the metrics of the paper's schedule.
 
-A distance depends on one query and one image only: differences are summed in a fixed order. Ties
-go to the lower row. So the result is the same for every batch, thread count and processor, and
-shards find the same images as a single store.
+A distance depends on one query and one image only: differences are summed in a fixed order, in
+float32. Ties go to the lower row. So the result is the same for every batch and thread count, and
+shards find the same images as a single store. Processors round differently, and may order
+different images at the same distance differently.
 """
 
 from __future__ import annotations

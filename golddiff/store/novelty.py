@@ -36,7 +36,7 @@ class Novelty:
     Attributes:
         novelty: (B,) float64 distance to the nearest training image, divided by ``spacing``. A
             copy has 0; unseen images of the same kind average about 1.
-        nearest: (B,) int64 row of the nearest training image; ties go to the lower row.
+        nearest: (B,) int64 row of the nearest training image; of copies, the lowest row.
         distances: (B, 2) float64 distances to the nearest and second nearest training images,
             ||x - x_i|| / sqrt(D) in units of x0. Images less than a fifth of ``spacing`` from the
             nearest are one image with it, and are not the second.

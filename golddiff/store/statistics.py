@@ -18,13 +18,13 @@ from golddiff.store.artifacts import digest_of
 from golddiff.store.needs import check_images, covariance_bytes
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, I64
-from golddiff.system.parallel import for_each
+from golddiff.system.parallel import for_each, map_ordered
 from golddiff.system.residency import parts, resident_rows
 
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
 # uint8 moments are exact integers and do not depend on the order of the images.
 CHUNK = 1024
-IMAGES_AT_ONCE = 4096  # images projected in one batch
+IMAGES_AT_ONCE = 512  # images projected in one batch
 
 # Symmetric products A A^T are computed in tiles of this side, on and above the diagonal only.
 SIDE = 512
@@ -114,9 +114,9 @@ class Axes:
 
     def coordinates(self, values: Callable[[I64], F32], rows: I64) -> F32:
         """Coordinates (k, r) of the images at ``rows``; ``values(rows)`` reads them, (k, D)."""
-        batches = [
-            (values(part) - self.mean) @ self.columns for _, part in parts(rows, IMAGES_AT_ONCE)
-        ]
+        batches = map_ordered(
+            lambda part: (values(part[1]) - self.mean) @ self.columns, parts(rows, IMAGES_AT_ONCE)
+        )
         return np.concatenate([np.empty((0, self.columns.shape[1]), np.float32), *batches])
 
 

@@ -17,6 +17,7 @@ def _digits_by_default(monkeypatch, tmp_path):
     # The default data set of these tests is small and has labels.
     monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT", TrainingImages("digits"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 @pytest.fixture
