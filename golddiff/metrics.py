@@ -39,7 +39,7 @@ def mse_per_image(
         (B,) float64.
 
     Raises:
-        ArgumentError: the shapes differ, or a tensor is not of floats.
+        ArgumentError: the shapes differ, or a tensor is not of floats or not finite.
     """
     a, b = _compared(images, reference, pixels)
     return ((a - b) ** 2).mean(dim=1)
@@ -125,5 +125,8 @@ def _compared(
             f"images: got shape {tuple(images.shape)}, expected the reference's "
             f"{tuple(reference.shape)}, (B, *shape)"
         )
+    for name, values in (("images", images), ("reference", reference)):
+        if not torch.isfinite(values).all():  # clipped, infinity would pass for white
+            raise ArgumentError(f"{name}: holds NaN or infinity")
     a, b = (t.detach().double().cpu().flatten(1) for t in (images, reference))
     return (((a + 1) / 2).clamp(0, 1), ((b + 1) / 2).clamp(0, 1)) if pixels else (a, b)

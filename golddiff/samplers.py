@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -15,6 +16,7 @@ import torch
 from golddiff.noise import EDM_SIGMA_MIN, SAME_LEVEL, Labels, Sigma, ddim_sigmas, edm_sigmas
 from golddiff.system.arguments import check_batch, check_positive
 from golddiff.system.errors import ArgumentError
+from golddiff.system.memory import require_memory
 from golddiff.system.numbers import check_count, check_seed, check_shape
 
 MAX_STEPS = 1000
@@ -195,9 +197,11 @@ def initial_noise(n: int, shape: Sequence[int], seed: int) -> torch.Tensor:
     """Unit normal noise (n, *shape), which depends on the seed alone.
 
     Raises:
-        ArgumentError: n or a side of the shape is below 1, or the seed is not 0 to 2**64 - 1.
+        ArgumentError: n or a side of the shape is below 1, the seed is not 0 to 2**64 - 1, or too
+            little memory is free.
     """
     sizes = check_count("n", n), *check_shape("shape", shape)
+    require_memory(4 * math.prod(sizes), f"noise for n = {n:,}", "ask for less at a time")
     return normal(sizes, torch.Generator("cpu").manual_seed(check_seed(seed)))
 
 
@@ -244,6 +248,8 @@ def level_of_strength(strength: float) -> float:
 def checked_levels(sigmas: Iterable[float]) -> list[float]:
     """Noise levels as floats, checked to be positive and descending."""
     try:
+        if isinstance(sigmas, str | bytes):  # whose items could be digits
+            raise TypeError
         levels = [float(sigma) for sigma in sigmas]
     except (TypeError, ValueError):
         raise ArgumentError(f"sigmas: got {sigmas!r}, expected numbers") from None

@@ -186,7 +186,7 @@ def sample(
     *,
     batch_size: int = 64,
     trajectory: bool = True,
-    on_step: OnStep = lambda images: None,
+    on_step: OnStep | None = None,
     attribution: bool = False,
     sigmas: Iterable[float] | None = None,
     x_init: torch.Tensor | None = None,
@@ -271,7 +271,8 @@ def sample(
             for state in samplers.steps(caller, first[rows], levels, sampler, own):
                 outputs[-1] = [*outputs[-1], state.x0] if trajectory else [state.x0]
                 share = min(share, getattr(denoiser.store, "share", 1.0))
-                on_step(len(state.x0))
+                if on_step is not None:
+                    on_step(len(state.x0))
                 bar.advance(task, len(state.x0))
     return Samples(
         torch.cat([predictions[-1] for predictions in outputs]),

@@ -49,6 +49,14 @@ def test_shapes_must_match():
         metrics.mse(A, B[:2])
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("measure", [metrics.mse, metrics.r2])
+def test_values_that_are_not_finite_are_refused(measure, value):
+    """Clipped to pixels, infinity would count as white."""
+    with pytest.raises(ArgumentError, match="reference: holds NaN or infinity"):
+        measure(A, torch.full_like(A, value))
+
+
 @pytest.mark.parametrize("measure", [metrics.mse, metrics.r2, metrics.sharpness, metrics.speckle])
 def test_pixels_from_0_to_255_are_refused(measure):
     with pytest.raises(ArgumentError, match=r"images: got torch\.uint8, expected a floating-point"):

@@ -235,9 +235,17 @@ def test_an_extra_argument_is_not_suggested_as_second_data(fails, arguments):
     assert "expected --data" not in line
 
 
-def test_running_out_of_memory_is_reported_in_one_line(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        RuntimeError("CUDA out of memory. Tried to allocate 1 GiB"),
+    ],
+)
+def test_running_out_of_memory_is_reported_in_one_line(error, monkeypatch, capsys):
     def refuse(*_):
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr("golddiff.store.images.ImageStore.open", refuse)
     assert run(["info", "digits.store"]) == 2

@@ -193,6 +193,7 @@ def test_a_denoiser_without_a_store_is_refused():
         ({"sigmas": [1.0, 2.0]}, "noise levels that fall"),
         ({"sigmas": [1.0, 0.0]}, "positive"),
         ({"sigmas": ["a"]}, "expected numbers"),
+        ({"sigmas": "31"}, "expected numbers"),
         ({"x_init": torch.zeros(3, 1, 8, 8)}, r"x_init: got \(3, 1, 8, 8\)"),
         ({"x_init": np.zeros((4, 1, 8, 8))}, "x_init: got ndarray"),
         ({"x_init": torch.full((4, 1, 8, 8), torch.nan)}, "not finite"),

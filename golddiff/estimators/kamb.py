@@ -216,6 +216,6 @@ def check_boundary(boundary: str) -> None:
 
 
 def _odd(name: str, size: object) -> int:
-    if not is_whole(size) or size < 1 or size % 2 == 0:
-        raise ArgumentError(f"{name}: got size {size!r}, expected an odd integer of 1 or more")
+    if not is_whole(size) or not 1 <= size < 2**31 or size % 2 == 0:
+        raise ArgumentError(f"{name}: got size {size!r}, expected an odd integer from 1 to 2**31")
     return int(size)

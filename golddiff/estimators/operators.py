@@ -120,6 +120,9 @@ def known_of(
         ArgumentError: no loss is given that can be restored, the picture is too small, or the
             missing part covers all of the kept part or none.
     """
+    for name, picture in (("image", image), ("missing", missing)):
+        if picture is not None and not isinstance(picture, Image.Image):
+            raise ArgumentError(f"{name}: got {type(picture).__name__}, expected a Pillow image")
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise ArgumentError(f"data: holds {shape_text(shape)}, expected grey or colour pictures")
     channels, height, width = shape

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from golddiff.system.errors import ArgumentError
 
@@ -232,6 +232,9 @@ def create(
     for setting in given:
         if setting not in known:
             raise ArgumentError(f"{setting}: no method has it; expected one of {', '.join(known)}")
+    if not isinstance(cast(object, settings), MethodSettings | None):
+        got = type(settings).__name__
+        raise ArgumentError(f"settings: got {got}, expected MethodSettings, or tol=0.05 and so on")
     settings = replace(settings or MethodSettings(), **given)
     check_method(name, settings)
     method, training_set = method_named(name), opened(store)

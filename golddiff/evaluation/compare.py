@@ -210,7 +210,7 @@ def compare(
     settings: RunSettings,
     *,
     single_step: bool = True,
-    on_step: OnStep = lambda images: None,
+    on_step: OnStep | None = None,
 ) -> Evaluation:
     """:func:`evaluate` against an existing run of the oracle (from :func:`runs.run`)."""
     store, pixels = denoiser.store, denoiser.store.is_pixels

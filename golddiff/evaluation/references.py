@@ -70,7 +70,7 @@ def reference_run(
     store: Space,
     settings: RunSettings,
     folder: Path | None = None,
-    on_step: OnStep = lambda images: None,
+    on_step: OnStep | None = None,
 ) -> Run:
     """The oracle's run with these settings, loaded from disk or computed and saved there.
 

@@ -47,7 +47,7 @@ def restore(
     seed: int = 0,
     labels: Labels = None,
     attribution: bool = False,
-    on_step: sampling.OnStep = lambda images: None,
+    on_step: sampling.OnStep | None = None,
     progress: bool = False,
 ) -> Samples:
     """Reconstruct pictures x0 from y = A x0 + noise * eps as weighted sums of training images.

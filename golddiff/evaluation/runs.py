@@ -81,7 +81,7 @@ class TimedDenoiser:
 
 
 def run(
-    denoiser: OracleCall, store: Space, settings: RunSettings, on_step: OnStep = lambda images: None
+    denoiser: OracleCall, store: Space, settings: RunSettings, on_step: OnStep | None = None
 ) -> Run:
     """Sample with any callable denoiser, keeping the states and predictions of its steps."""
     timed = TimedDenoiser(denoiser, store)
@@ -94,7 +94,8 @@ def run(
         for step, state in enumerate(steps(timed, x_init[rows], levels, settings.sampler, labels)):
             if step in settings.kept:
                 kept[-1].append(state)
-            on_step(len(state.x0))
+            if on_step is not None:
+                on_step(len(state.x0))
         images.append(state.x0)
     return Run(
         settings,

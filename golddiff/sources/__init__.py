@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.sources.source_options import DEFAULT_SPLIT, SPLIT, SourceOptions
+from golddiff.sources.source_options import DEFAULT_SPLIT, SPLIT, SourceOptions, source_options
 from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.files import readable
 
@@ -48,7 +48,7 @@ def open_source(source: Any, **options: Any) -> Source:
     """
     from golddiff.sources.arrays import require_value_range
 
-    checked = SourceOptions(**options)
+    checked = source_options(**options)
     if isinstance(source, str | os.PathLike):
         opened = _open_name_or_path(source, checked)
     else:

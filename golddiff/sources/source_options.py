@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from golddiff.system.errors import ArgumentError, SourceError
@@ -12,6 +12,15 @@ from golddiff.system.numbers import check_count, check_seed
 
 DEFAULT_SPLIT = "train"
 COLUMNS, SPLIT = ("column", "label_column"), "split"
+
+
+def source_options(**given: Any) -> SourceOptions:
+    """The options of these names; raises ArgumentError for a name that is not one."""
+    known = [field.name for field in fields(SourceOptions)]
+    for name in given:
+        if name not in known:
+            raise ArgumentError(f"{name}: no source has it; expected one of {', '.join(known)}")
+    return SourceOptions(**given)
 
 
 @dataclass(frozen=True)

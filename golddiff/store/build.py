@@ -21,6 +21,7 @@ from golddiff.store.manifest import FILE_NAMES, FORMAT, FileRecord, Manifest, fi
 from golddiff.store.manifest import NAME as MANIFEST
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
+from golddiff.store.queries import MAX_NORM
 from golddiff.store.statistics import LARGE, covariance_factor
 from golddiff.system.errors import ArgumentError, SourceError, printable
 from golddiff.system.files import check_disk
@@ -115,8 +116,12 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
 
 def _lengths(values: F32) -> F32:
     """The norms (n,) of images (n, D), rounded up, because bounds proved with R rely on them."""
-    squares = np.einsum("nd,nd->n", values, values, dtype=np.float64)
-    return np.nextafter(np.sqrt(squares).astype(np.float32), np.float32(np.inf))
+    norms = np.sqrt(np.einsum("nd,nd->n", values, values, dtype=np.float64))
+    if norms.max() > MAX_NORM:
+        raise SourceError(
+            f"source: an image has norm {norms.max():.2g}, expected at most {MAX_NORM:g}"
+        )
+    return np.nextafter(norms.astype(np.float32), np.float32(np.inf))
 
 
 def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:

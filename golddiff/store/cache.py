@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import SourceOptions, source_options
 from golddiff.store.manifest import NAME, VERSION, Manifest
 from golddiff.system.errors import ArgumentError, BusyError, SourceError, StoreError
 from golddiff.system.folders import is_abandoned, wait_for_builder
@@ -56,7 +56,7 @@ def load(source: Any, labels: Any = None, *, progress: bool = True, **options: A
     """
     if isinstance(source, os.PathLike):
         source = os.path.abspath(os.path.expanduser(source))
-    return cached_store(source, SourceOptions(labels=labels, **options), progress=progress)
+    return cached_store(source, source_options(labels=labels, **options), progress=progress)
 
 
 def cached_store(

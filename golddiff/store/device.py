@@ -76,7 +76,7 @@ class DeviceStore:
             posterior = Posterior(*(tensor.cpu().double().numpy() for tensor in sums))
             total = posterior if total is None else total.merge(posterior)
         if total is None:
-            raise ZeroDivisionError("the posterior of no images is not defined")
+            raise ArgumentError("support: got no images, expected at least one")
         return total
 
     def nearest(self, x: F32, k: int, metric: Metric, within: Supports) -> list[AnySupport]:

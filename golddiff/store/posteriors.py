@@ -58,7 +58,7 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
             sums.append((queries, part))
     order = [query for queries, _ in sums for query in queries]
     if len(order) < len(x):
-        raise ZeroDivisionError("the posterior of no images is not defined")
+        raise ArgumentError("support: got no images, expected at least one")
     return Posterior.of_queries([posterior for _, posterior in sums], order)
 
 

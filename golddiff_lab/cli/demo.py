@@ -65,6 +65,10 @@ def demo(options: DemoOptions) -> None:
     data, size, seed, out = options.data, options.size, options.seed, options.out
     if size is not None and data is None:
         raise ArgumentError("size: applies to --data only")
+    if size is not None and size**2 > MAX_VALUES:
+        raise ArgumentError(
+            f"size: got {size}, expected at most {MAX_VALUES:,} values in a picture, such as 32"
+        )
     check_method(DEFAULT_METHOD, MethodSettings(novelty=options.novelty))
     paths = [out / f"{name}.png" for name in ("dial", "methods")]
     for path in paths:

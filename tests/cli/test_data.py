@@ -140,3 +140,8 @@ def test_demo_draws_its_pictures_from_a_folder_of_images(photos, capsys):
     assert sorted(os.listdir("pictures")) == ["dial.png", "methods.png"]
     out = capsys.readouterr().out
     assert all(f"pictures/{name}.png: " in out for name in ("dial", "methods"))
+
+
+def test_demo_refuses_a_large_size_before_it_reads_the_images(fails):
+    line = fails("demo", "--data", "nowhere/", "--size", "128")
+    assert "--size: got 128, expected at most 4,096 values in a picture" in line

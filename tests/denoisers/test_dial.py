@@ -197,5 +197,7 @@ def test_an_invalid_novelty_is_refused(store, value):
 def test_settings_unknown_to_a_method_are_refused(store):
     with pytest.raises(ArgumentError, match="magic: no method has it"):
         golddiff.create("golddiff-pca", store, magic=3)
+    with pytest.raises(ArgumentError, match="settings: got dict, expected MethodSettings, or tol="):
+        golddiff.create("pca", store, {"mask_threshold": 0.1})
     with pytest.raises(ArgumentError, match="novelty: does not apply to method pca"):
         golddiff.create("pca", store, novelty=0.5)

@@ -135,7 +135,7 @@ def test_images_of_log_weight_minus_infinity_are_ignored(digits):
 
 
 def test_the_posterior_of_no_images_raises(digits):
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ArgumentError, match="got no images"):
         digits.posterior(Kamb(digits, 3), np.zeros((2, 64), np.float32), 1.0, Support(np.arange(0)))
 
 

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import torch
 
+import golddiff
 from golddiff.sources import open_source
 from golddiff.system.errors import ArgumentError, GoldDiffError, SourceError
 
@@ -169,3 +170,15 @@ def test_a_source_can_be_read_twice(tmp_path):
     first, second = read(source), read(source)
     assert np.array_equal(first[0], second[0])
     assert len(source.skipped) == 1
+
+
+@pytest.mark.parametrize("read", [open_source, golddiff.load])
+def test_an_unknown_option_is_refused_and_the_known_ones_named(read):
+    with pytest.raises(ArgumentError, match="sise: no source has it; expected one of size, chan"):
+        read(IMAGES, sise=3)
+
+
+def test_values_too_large_to_be_sampled_are_refused(tmp_path):
+    with pytest.raises(SourceError, match=r"an image has norm 4e\+38, expected at most 1e\+18"):
+        golddiff.ImageStore.build(np.full((2, 16), -1e38, np.float32), tmp_path / "store")
+    assert not list(tmp_path.iterdir())
