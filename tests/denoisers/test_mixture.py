@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 from golddiff import GaussianMixture, Wiener
 from golddiff.estimators.mixture import fit, posterior_mean
@@ -140,3 +141,15 @@ def test_on_two_moons_it_beats_wiener(make_store):
 def test_bad_arguments_are_refused(store, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         GaussianMixture(store, **arguments)
+
+
+def test_clusters_do_not_depend_on_the_number_of_threads(make_store):
+    """Pictures of two values, mirrored and copied, lie at equal distances from two means."""
+    one = np.random.default_rng(0).integers(0, 2, (200, 1, 8, 8), dtype=np.uint8) * 255
+    store = make_store(np.concatenate([one, one[..., ::-1], one[:, :, ::-1], one[:100]]))
+    store.factor()
+    fitted = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            fitted.append(GaussianMixture(store).fitted())
+    assert np.array_equal(*(mixture.means for mixture in fitted))
