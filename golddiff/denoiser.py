@@ -28,18 +28,9 @@ from golddiff.store.device import Device, DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior, Terms
 from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.likelihood import log_likelihood
-from golddiff.store.posteriors import TransientCache
+from golddiff.store.posteriors import TransientCache, checked_posterior
 from golddiff.store.queries import added_priors, checked_queries, priors_of
-from golddiff.support import (
-    AnySupport,
-    LogWeights,
-    Prior,
-    Side,
-    Support,
-    Supports,
-    TiledSupport,
-    check_supports,
-)
+from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, Supports, TiledSupport
 from golddiff.system.arguments import LEAST, check_number, classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
@@ -200,12 +191,10 @@ class Denoiser:
         out = np.empty_like(x)
         for key, group in groups.items():
             denoised: Any = self.denoise(x[group], *key)
-            found = getattr(denoised, "shape", type(denoised).__name__)
-            if found != (len(group), x.shape[1]):
-                raise ArgumentError(
-                    f"denoise: {type(self).__name__} returned {found}, expected "
-                    f"({len(group)}, {x.shape[1]})"
-                )
+            found, expected = getattr(denoised, "shape", type(denoised)), (len(group), x.shape[1])
+            if found != expected:
+                name = type(self).__name__
+                raise ArgumentError(f"denoise: {name} returned {found}, expected {expected}")
             out[group] = denoised
         return out
 
@@ -341,9 +330,8 @@ class Estimator(Denoiser, ABC):
         Raises:
             ArgumentError: too little memory is free; the estimator does not support tiles.
         """
-        check_supports(supports, len(x), self.store.n)
-        means = self.means(x, sigma, supports, self.store.posterior(self, x, sigma, supports))
-        return self.composed(means, sigma).astype(np.float32)
+        posterior = checked_posterior(self, x, sigma, supports)
+        return self.composed(self.means(x, sigma, supports, posterior), sigma).astype(np.float32)
 
     def means(self, x: F32, sigma: float, supports: Supports, posterior: Posterior) -> F64:
         """The means (b, V) of a posterior over the supports of queries (b, D)."""

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from golddiff.system.errors import ArgumentError
-
 SKIPPED = 4e-18  # exp(-40), the weight below which the loops in float32 skip images
 ROUNDING = 2.0**-21  # relative error of a logit in float32, with the sum over its mask
 
@@ -115,10 +113,7 @@ class Posterior:
     def mean(self) -> NDArray[np.float64]:
         """The posterior mean, (b, D)."""
         if not np.all(self.total > 0):
-            raise ArgumentError(
-                "posterior: the images' weights are NaN or all 0; a value is too large, or the "
-                "store is damaged (golddiff info STORE --verify)"
-            )
+            raise ZeroDivisionError("the posterior mean of no images is not defined")
         return self.weighted / self._spread(self.total)
 
     def rounding(self) -> NDArray[np.float64]:

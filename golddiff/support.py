@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from golddiff.system.errors import ArgumentError
 
 HEAVIEST = 64  # images of a prior that bound the weights of the others
 # Log weight of an excluded image; finite, so that differences and quotients by a gain are not NaN
@@ -259,41 +256,6 @@ Prior = int | LogWeights | None
 def stream_of(prior: Prior) -> int:
     """A seed component that gives each class its own random stream."""
     return prior + 1 if isinstance(prior, int) else 0
-
-
-def check_supports(supports: Any, queries: int, images: int) -> None:
-    """Raise ArgumentError unless there is a support of rows below ``images`` for every query.
-
-    The compiled loops trust the rows. Supports by tile or by a rule are the package's own.
-    """
-    if isinstance(supports, Support | TiledSupport | RuleSupport):
-        supports = [supports]
-    elif len(supports) != queries:
-        raise ArgumentError(f"supports: got {len(supports)}, expected one for each of {queries}")
-    for support, _ in grouped(supports):
-        if isinstance(support, Support):
-            _check_rows(support, images)
-        elif not isinstance(support, TiledSupport | RuleSupport):
-            raise ArgumentError(
-                f"support: got {type(support).__name__}, expected a golddiff.support.Support"
-            )
-
-
-def _check_rows(support: Support, images: int) -> None:
-    rows, weights = support.rows, support.log_weights
-    if not (isinstance(rows, np.ndarray) and rows.ndim == 1 and rows.dtype == np.int64):
-        got = f"{rows.dtype}" if isinstance(rows, np.ndarray) else type(rows).__name__
-        raise ArgumentError(f"support: got rows of {got}, expected an array (k,) of int64")
-    if not len(rows):
-        raise ArgumentError("support: got no rows, expected at least one image")
-    if rows.min() < 0 or rows.max() >= images:
-        raise ArgumentError(
-            f"support: got rows {rows.min()} to {rows.max()}, expected 0 to {images - 1}"
-        )
-    if weights is not None and np.shape(weights)[-1:] != rows.shape:
-        raise ArgumentError(
-            f"support: got log weights {np.shape(weights)}, expected ({len(rows)},)"
-        )
 
 
 def per_query(supports: Supports, queries: int) -> Sequence[AnySupport]:

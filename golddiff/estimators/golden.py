@@ -15,7 +15,8 @@ from golddiff.denoiser import Denoiser, Estimator, EstimatorSupports
 from golddiff.noise import Labels, Sigma
 from golddiff.store.device import Device, on_disk
 from golddiff.store.images import ImageStore
-from golddiff.support import AnySupport, LogWeights, Prior, check_supports
+from golddiff.store.posteriors import check_supports
+from golddiff.support import AnySupport, LogWeights, Prior
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 from golddiff.supports.certificate import certify
 from golddiff.supports.index.image_index import Index, open_or_build

@@ -8,10 +8,19 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport, Support, Supports, TiledSupport, grouped, per_query
+from golddiff.support import (
+    AnySupport,
+    RuleSupport,
+    Support,
+    Supports,
+    TiledSupport,
+    grouped,
+    per_query,
+)  # fmt: skip
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32
@@ -60,6 +69,57 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
     if len(order) < len(x):
         raise ArgumentError("support: got no images, expected at least one")
     return Posterior.of_queries([posterior for _, posterior in sums], order)
+
+
+def checked_posterior(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
+    """The posterior of queries (b, D) over supports that a user may have made.
+
+    Raises:
+        ArgumentError: the supports do not fit the queries and the store, or no image has a weight.
+    """
+    check_supports(supports, len(x), estimator.store.n)
+    posterior: Posterior = estimator.store.posterior(estimator, x, sigma, supports)
+    if not np.all(posterior.total > 0):
+        raise ArgumentError(
+            "posterior: the images' weights are NaN or all 0; a value is too large, or the store "
+            "is damaged (golddiff info STORE --verify)"
+        )
+    return posterior
+
+
+def check_supports(supports: Any, queries: int, images: int) -> None:
+    """Raise ArgumentError unless there is a support of rows below ``images`` for every query.
+
+    The compiled loops trust the rows. Supports by tile or by a rule are the package's own.
+    """
+    if isinstance(supports, Support | TiledSupport | RuleSupport):
+        supports = [supports]
+    elif len(supports) != queries:
+        raise ArgumentError(f"supports: got {len(supports)}, expected one for each of {queries}")
+    for support, _ in grouped(supports):
+        if isinstance(support, Support):
+            _check_rows(support, images)
+        elif not isinstance(support, TiledSupport | RuleSupport):
+            raise ArgumentError(
+                f"support: got {type(support).__name__}, expected a golddiff.support.Support"
+            )
+
+
+def _check_rows(support: Support, images: int) -> None:
+    rows, weights = support.rows, support.log_weights
+    if not (isinstance(rows, np.ndarray) and rows.ndim == 1 and rows.dtype == np.int64):
+        got = f"{rows.dtype}" if isinstance(rows, np.ndarray) else type(rows).__name__
+        raise ArgumentError(f"support: got rows of {got}, expected an array (k,) of int64")
+    if not len(rows):
+        raise ArgumentError("support: got no rows, expected at least one image")
+    if rows.min() < 0 or rows.max() >= images:
+        raise ArgumentError(
+            f"support: got rows {rows.min()} to {rows.max()}, expected 0 to {images - 1}"
+        )
+    if weights is not None and np.shape(weights)[-1:] != rows.shape:
+        raise ArgumentError(
+            f"support: got log weights {np.shape(weights)}, expected ({len(rows)},)"
+        )
 
 
 def fitting(estimator: Any, images: int, further: int = 0) -> tuple[int, int]:

@@ -48,8 +48,8 @@ def test_bad_supports_are_refused_before_a_compiled_loop_reads_them(store, suppo
 @pytest.mark.parametrize(
     ("result", "got"),
     [
-        (lambda x: None, "NoneType"),
-        (lambda x: 0.5, "float"),
+        (lambda x: None, "<class 'NoneType'>"),
+        (lambda x: 0.5, "<class 'float'>"),
         (lambda x: x[0], r"\(16,\)"),
         (lambda x: x[:1], r"\(1, 16\)"),
         (lambda x: x.reshape(2, 1, 4, 4), r"\(2, 1, 4, 4\)"),
