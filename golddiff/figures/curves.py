@@ -19,9 +19,12 @@ ALONE = 5.6  # width of a single panel, inches
 LEGEND, TITLE = 0.22, 0.18  # height per line of the legend and of the figure's title, inches
 LETTERS = 44  # characters per line of a panel's title
 TITLE_LETTERS = 10  # of the figure's title in an inch
-# The palette of Okabe and Ito, distinguishable with any colour vision.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D3B")
-MARKERS = "osD^vPX"  # one fewer than colours, so that 56 lines differ
+# The palette of Okabe and Ito, distinguishable with any colour vision, and three more.
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D3B",
+    "#882255", "#999999",
+)  # fmt: skip
+MARKERS = "osD^vPX"  # no divisor in common with the colours, so that 70 lines differ
 
 
 @dataclass(frozen=True)
@@ -109,16 +112,18 @@ def _draw(axes: Axes, panel: Panel, colours: dict[str, int]) -> None:
     axes.set_yscale(panel.yscale)
     if panel.falling:
         axes.invert_xaxis()
+    ylabel = panel.ylabel
     if panel.floor is not None:
         values = [v for line in panel.series for v in line.y if v is not None]
         if values and min(values) < panel.floor < max(values):
             height = max(max(values) - panel.floor, 1.0)  # a margin of what is shown alone
             axes.set_ylim(panel.floor, panel.floor + 1.05 * height)
+            ylabel = f"{panel.ylabel} (cut at {panel.floor:g})"
     if panel.mark is not None:
         axes.axvline(panel.mark, color="0.4", linestyle=":", linewidth=1.2)
     axes.set_title(textwrap.fill(panel.title, LETTERS), fontsize=10)
     axes.set_xlabel(panel.xlabel, fontsize=9)
-    axes.set_ylabel(panel.ylabel, fontsize=9)
+    axes.set_ylabel(ylabel, fontsize=9)
     axes.tick_params(labelsize=8, which="both")
     if panel.xscale == "log":
         ticks = _spaced(sorted({value for line in panel.series for value in line.x}))

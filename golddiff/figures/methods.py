@@ -32,7 +32,8 @@ def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:
     methods = list(blocks[0].images)
     widths = [len(block.noise) for block in blocks]
     size = (LABEL + CELL * sum(widths), 0.95 + CELL * (1 + len(methods)))
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size)
+    figure.set_layout_engine("constrained", w_pad=0.12)  # with less, long labels are cut off
     grid = figure.subplots(1, len(blocks), squeeze=False, width_ratios=widths)[0]
     labels = ["starting noise"]
     for method in methods:

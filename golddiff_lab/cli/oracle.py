@@ -102,9 +102,12 @@ def _train(
             if not sys.stderr.isatty() and (run.step == 1 or run.step % PRINT_EVERY == 0):
                 say(f"{line}  {duration(run.elapsed)}")
 
-        return train_network(
+        run = train_network(
             store, out, settings, on_step=on_step, stop=stopped.is_set, command=command
         )
+    if not count and not stopped.is_set():
+        say("nothing is left to train; for more, raise --steps or --minutes")
+    return run
 
 
 def _draw(run: Run, out: Path) -> None:

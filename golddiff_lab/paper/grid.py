@@ -81,6 +81,6 @@ def _draw(context: Context, available: list[Here], part: bool) -> object:
         noise = initial_noise(shown, here.store.shape, context.seed)
         blocks.append(Block(here.column.title, here.column.title, noise, images, seconds))
     steps = available[0].settings.steps
-    note = f" *Kamb over {context.kamb_images:,} random images." if part else ""
+    note = f" *Kamb over at most {context.kamb_images:,} random images." if part else ""
     caption = f"{steps} DDIM steps, seed {context.seed}; measured seconds an image and step.{note}"
     return draw_methods(blocks, caption)

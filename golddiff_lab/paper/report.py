@@ -11,6 +11,8 @@ from golddiff.system.files import atomic_write
 from golddiff_lab.paper.registry import EXPERIMENTS
 
 INTRODUCTION = "introduction"
+CHECKSUM = "(checksum "  # of a line that says which images and network a table is of
+AGAIN = "Images, network and settings as in the first table of this data set."
 LONG = 150  # lines of at least this many characters count as paragraphs
 
 HEAD = """# Results
@@ -49,7 +51,12 @@ def write_report(out: Path, page: Path) -> list[str]:
         heading, _, body = text.partition("\n")
         remark = f"\n{notes[name]}\n" if notes.get(name) else ""
         before = {line for part in parts for line in part.splitlines() if _is_note(line)}
-        body = "\n".join(_narrow(line) for line in body.splitlines() if line not in before)
+        lines = [
+            AGAIN if line in before and CHECKSUM in line else _narrow(line)
+            for line in body.splitlines()
+            if line not in before or CHECKSUM in line
+        ]
+        body = "\n".join(lines)
         linked = re.sub(r"\]\(([\w-]+\.png)\)", rf"]({page.stem}/\1)", body)
         parts.append(f"{heading}\n{remark}{linked}")
         for picture in re.findall(r"\]\(([\w-]+\.png)\)", body):

@@ -51,6 +51,8 @@ def _page(
     title = DATA_SETS[name].title
     if label is not None and label in store.classes and store.class_names:
         title += f", class {store.class_names[label]}"
+    if label is not None and not store.class_counts.get(label):
+        return Page([f"{title}: no images of class {label} here."])
     results = [_predictions(context, name, store, row, label) for row in ROWS]
     sigmas = results[0]["sigmas"]
     rows = [

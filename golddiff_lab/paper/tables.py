@@ -88,7 +88,7 @@ class LikenessTable:
             for title, row in zip(titles, self.rows, strict=True)
         ]
         page.lines += [
-            _about(here, results[self.rows[0].title]),
+            _about(here, list(results.values())),
             "",
             *markdown_table(header, texts),
         ]
@@ -133,8 +133,10 @@ class LikenessTable:
         return cells
 
 
-def _about(here: Here, result: Result) -> str:
+def _about(here: Here, results: list[Result]) -> str:
     """One line that describes the comparison: store, oracle and settings."""
+    # Rows that were computed by other calls may have other batches and threads.
+    batches, threads = (sorted({r[name] for r in results}) for name in ("batch", "threads"))
     store, settings = here.store, here.settings
     oracle_sampler = here.column.oracle_sampler or settings.sampler
     sampler = SAMPLERS[settings.sampler]
@@ -146,8 +148,8 @@ def _about(here: Here, result: Result) -> str:
         f"oracle `{here.oracle.path.name}` (checksum {here.oracle.checksum[:12]}); "
         f"{settings.n} images"
         f"{' of all classes in turn' if settings.labels else ''}, {settings.steps} {sampler} "
-        f"steps, seed {settings.seed}, batches of {result['batch']}, "
-        f"{counted(result['threads'], 'thread')}."
+        f"steps, seed {settings.seed}, batches of {' or '.join(map(str, batches))}, "
+        f"{' or '.join(counted(count, 'thread') for count in threads)}."
     )
 
 

@@ -51,6 +51,7 @@ class Run:
         history: (step, seconds, mean loss, learning rate), one entry per window of steps.
         recent: losses of the current window.
         seen: number of images that the initial weights were trained on.
+        commands: the command lines of the run; more than one if settings changed on the way.
     """
 
     settings: TrainSettings
@@ -63,6 +64,7 @@ class Run:
     history: list[tuple[int, float, float, float]] = field(default_factory=list)
     recent: list[float] = field(default_factory=list)
     seen: int = 0
+    commands: list[str] = field(default_factory=list)
 
     @property
     def share(self) -> float:
@@ -148,7 +150,7 @@ def initialise(network: UNet) -> None:
             nn.init.normal_(layer.weight, std=0.02)
 
 
-def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> None:
+def save(run: Run, store: ImageStore, out: Path) -> None:
     """Write the state to resume from, the averaged weights and the losses, each file atomically."""
     settings = run.settings
     state = {
@@ -165,6 +167,7 @@ def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> 
         "elapsed": run.elapsed,
         "history": [list(row) for row in run.history],
         "recent": run.recent,
+        "commands": run.commands,
     }
     with atomic_write("out", out / STATE) as temporary:
         body = io.BytesIO()
@@ -179,7 +182,7 @@ def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> 
         "minutes": round(run.elapsed / 60, 2),
         "loss": run.summary(),
         "settings": settings.as_dict(),
-        "command": command,
+        "command": " && ".join(run.commands) or None,
     }
     description = describe_network(
         run.average.config, store.shape[1], store.is_pixels, training, settings.prediction
@@ -251,4 +254,5 @@ def _restore(run: Run, state: dict[str, Any]) -> None:
         if state["cuda"] is not None:
             torch.cuda.set_rng_state(state["cuda"])
     run.step, run.elapsed, run.recent = state["step"], state["elapsed"], state["recent"]
+    run.commands = state.get("commands", [])  # older states have none
     run.history = [tuple(row) for row in state["history"]]

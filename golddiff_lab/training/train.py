@@ -43,7 +43,7 @@ def train(
         settings: settings of the run.
         on_step: called after each step with the run and the step's loss.
         stop: called after each step; if it returns True, the run is saved and can be resumed.
-        command: the command line of the run, saved with the weights.
+        command: the command line, saved with the weights and those before it.
         save_every: seconds between saved states.
 
     Raises:
@@ -60,6 +60,10 @@ def train(
     devices = [torch.cuda.current_device()] if settings.device.startswith("cuda") else []
     with torch.random.fork_rng(devices):
         run = start(store, out, settings)
+        if run.share >= 1:
+            return run
+        if command is not None and run.commands[-1:] != [command]:
+            run.commands.append(command)
         examples = Examples(store, settings.device)
         # Compiling fuses the operations between convolutions, and takes most of a minute.
         network = torch.compile(run.network) if devices else run.network
@@ -70,9 +74,9 @@ def train(
             run.record(loss, rate, now() - begin)
             on_step(run, loss)
             if time.monotonic() - saved > save_every:
-                save(run, store, out, command)
+                save(run, store, out)
                 saved = time.monotonic()
-        save(run, store, out, command)
+        save(run, store, out)
         return run
 
 

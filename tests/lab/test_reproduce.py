@@ -10,6 +10,7 @@ from PIL import Image
 import golddiff
 from golddiff.cli import run
 from golddiff_lab.paper import likeness
+from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
 
 
@@ -109,6 +110,19 @@ def test_a_page_without_data_or_oracle_is_still_written(tiny):
     assert text.count("no data here") == 6
     assert run(["reproduce", "tench"]) == 0
     assert "No data here" in Path("results/tench.md").read_text()
+    # MNIST's stand-in has no labels, so no image of class 0.
+    data = f"imagenet64-100={tiny[1]['mnist']}"
+    assert run(["reproduce", "tench", "--data", data]) == 0
+    assert "no images of class 0 here" in Path("results/tench.md").read_text()
+
+
+def test_another_seed_draws_other_images_for_kamb(tiny, tmp_path):
+    parts = {}
+    for seed in (0, 1, 0):
+        context = Context(out=tmp_path, seed=seed, data={"mnist": str(tiny[1]["mnist"])})
+        part = context.part("mnist", context.store("mnist"), 5)
+        assert parts.setdefault(seed, part.images().tolist()) == part.images().tolist()
+    assert parts[0] != parts[1]
 
 
 def test_the_report_includes_the_editors_notes(all_pages):
@@ -137,6 +151,15 @@ def test_the_report_prints_a_repeated_note_once_and_every_table(tmp_path):
     lines = Path("page.md").read_text().splitlines()
     assert lines.count(note) == 1
     assert lines.count("| Method |") == lines.count("| --- |") == 2
+
+
+def test_the_report_says_of_every_table_that_its_data_stand_above(tmp_path):
+    about = f"9 images (checksum 0123456789ab); oracle `net` (checksum {'0' * 120}); seed 0."
+    for name in ("main", "mnist"):
+        (tmp_path / f"{name}.md").write_text(f"## {name}\n\n{about}\n\n| Method |\n")
+    assert run(["reproduce", "--report", "page.md", "--out", str(tmp_path)]) == 0
+    text = Path("page.md").read_text()
+    assert text.count(about) == text.count("settings as in the first table of this data set.") == 1
 
 
 def test_bad_input_to_reproduce_is_refused(fails, tiny):

@@ -280,6 +280,21 @@ def test_a_state_saved_without_newer_settings_can_be_resumed(digits, tmp_path):
     assert train(digits, tmp_path, small(2, falling=0.5, average=0.9999)).step == 2
 
 
+def test_the_record_has_every_command_and_a_finished_run_keeps_it(digits, tmp_path):
+    def record():
+        return json.loads((tmp_path / "config.json").read_text())["training"]
+
+    train(digits, tmp_path, small(2), command="golddiff --steps 2")
+    train(digits, tmp_path, small(4), command="golddiff --steps 4")
+    assert (record()["steps"], record()["command"]) == (
+        4,
+        "golddiff --steps 2 && golddiff --steps 4",
+    )
+    assert train(digits, tmp_path, small(3), command="golddiff --steps 3").step == 4
+    assert record()["settings"]["steps"] == 4
+    assert "--steps 3" not in record()["command"]
+
+
 def test_the_average_of_weights_follows_its_formula():
     network, average = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
     expected = average.weight.detach().clone().double()
