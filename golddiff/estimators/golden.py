@@ -168,7 +168,7 @@ class GoldDiff(Denoiser):
 
         Returns:
             (x0, errors): the output of a call, and on the CPU (B,) float64 estimates of its RMSE to
-            the full scan; 0 if all images were weighed.
+            the full scan; 0 if all images were weighed, or if more images did not move the output.
 
         Raises:
             ArgumentError: as a call; the schedule is not an ``AdaptiveSchedule``, or guarantees.

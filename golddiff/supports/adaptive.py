@@ -99,7 +99,7 @@ class QueryResult:
     """The result of one query."""
 
     mean: F64  # (D,) posterior mean over the support
-    error: float  # estimated or proved RMSE to the full scan; 0 if all images were weighed
+    error: float  # estimated or proved RMSE to the full scan; 0 for all images
     support: AnySupport  # the images weighed
 
 
@@ -273,6 +273,11 @@ class _LevelSearch:
                 return self._from_nearest(x, search, query) if self._prior is None else None
             if excess <= 1:
                 support = self._with_prior(drawn.support())
+                if joint and isinstance(search, NeighborSearch) and search.images == images:
+                    # An image so near that it has a decisive share of all the weight
+                    nearest = -(drawn.log_total() + math.log(rule.DECISIVE_SHARE)) / self._gain
+                    if search.overlooked(query, support.rows, nearest) >= rule.MAX_OVERLOOKED:
+                        return self._from_nearest(x, search, query)
                 return QueryResult(drawn.mean(), math.sqrt(square), support)
             count = int(count * min(max(rule.DRAW_OVERSHOOT * excess, 1.5), rule.MAX_DRAW_GROWTH))
             if count > most:
@@ -299,8 +304,8 @@ class _LevelSearch:
                 return within_tol
             # If the index describes the images poorly, the nearest one may have any rank.
             assert isinstance(search, NeighborSearch)  # sharded stores have no index
-            expected = search.overlooked(query, int(near.counts[0]), -near.largest() / self._gain)
-            return expected < rule.MAX_OVERLOOKED
+            rows, nearest = near.supports()[0].rows, -near.largest() / self._gain
+            return search.overlooked(query, rows, nearest) < rule.MAX_OVERLOOKED
 
         near = NearestImages(partial(search.rings, query), weigh, tile, search.images)
         while True:

@@ -110,6 +110,12 @@ class DrawnImages:
         square = (GROUPS - 1) / GROUPS * float(np.square(moved).sum()) / moved.shape[1]
         return square, _directions(_CONTRASTS @ moved)
 
+    def log_total(self) -> float:
+        """The log of the estimated sum of all images' weights, the largest over the outputs."""
+        assert self._posterior is not None
+        log_max = self._posterior.log_max.max(axis=0)
+        return float((log_max + np.log(self._totals.sum(axis=0))).max())
+
     def largest_share(self) -> float:
         """The largest weight share of one drawn image, averaged over the outputs."""
         return float(np.mean(1 / self._totals.sum(axis=0)))

@@ -94,15 +94,15 @@ class NeighborSearch:
             self._shares[query] = proposal(self._distances[query], self._gain, total)
         return drawn(self._shares[query], self.rows, count, self._numbers[seeds])
 
-    def overlooked(self, query: int, count: int, nearest: float) -> float:
-        """Expected number of images, beyond the first ``count``, that are nearer than ``nearest``.
+    def overlooked(self, query: int, rows: I64, nearest: float) -> float:
+        """Expected number of images, besides those of ``rows``, that are nearer than ``nearest``.
 
         ``nearest`` is a squared distance over all values. The squared distance of an image minus
         the metric's is modelled as normal, with mean and spread estimated from 64 images.
         """
         mean, spread = self._residuals[query]
         margins = self._distances[query, 0] - np.float32(nearest - mean)
-        margins[self._nearest_first(query, 0, count)[:count]] = np.inf
+        margins[np.searchsorted(self.rows, rows)] = np.inf
         reachable = margins[margins < 6 * spread].astype(np.float64)
         return float(torch.special.ndtr(torch.from_numpy(-reachable / spread)).sum())
 
