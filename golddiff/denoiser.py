@@ -302,13 +302,7 @@ class Estimator(Denoiser, ABC):
         return self._ready[sigma]
 
     def to(self, device: Device) -> Estimator:
-        """A copy whose images are weighed on a device, such as "cuda", by :meth:`on_device`.
-
-        Returns self if a subclass overrides :meth:`weigh` but not :meth:`on_device`.
-        """
-        own = next(vars(k) for k in type(self).__mro__ if {"weigh", "on_device"} & vars(k).keys())
-        if "on_device" not in own:
-            return self
+        """A copy whose images are weighed on a device, such as "cuda", by :meth:`on_device`."""
         estimator = copy.copy(self)
         estimator.store = device_store(self.store, device)
         return estimator

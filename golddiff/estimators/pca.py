@@ -237,7 +237,7 @@ class PCA(Estimator):
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """:meth:`weigh` in torch."""
         product = self.ready(sigma).mask_product(store)
-        summands = self.seamless and partial(with_differences, shape=self.store.shape)
+        summands = self.seamless and partial(with_differences, shape=self.images.shape)
         return partial(masked, gain=precision(sigma), mask_product=product, summands=summands)
 
     def denoise_over(self, x: F32, sigma: float, supports: Supports) -> F32:

@@ -43,7 +43,7 @@ class DeviceStore:
     def __init__(self, store: ImageStore, device: torch.device, free: float | None = None) -> None:
         self.store, self.device = store, device
         if free is None:
-            free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 4e9
+            free = _free_bytes(device) if device.type == "cuda" else 4e9
         self._cache_limit = CACHE_SHARE * free
         self._cache: OrderedDict[int, tuple[object, torch.Tensor]] = OrderedDict()
         self.resident = store.flat.nbytes <= RESIDENT_SHARE * free
@@ -59,12 +59,17 @@ class DeviceStore:
     def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """Like :meth:`golddiff.ImageStore.posterior`, in float32."""
         groups = grouped(per_query(supports, len(x)))
-        weigh = estimator.on_device(sigma, self)
+        # A subclass may override ``weigh`` alone.
+        own = next(
+            vars(k) for k in type(estimator).__mro__ if {"weigh", "on_device"} & vars(k).keys()
+        )
+        weigh = estimator.on_device(sigma, self) if "on_device" in own else None
         if weigh is None or any(isinstance(support, TiledSupport) for support, _ in groups):
             return self.store.posterior(estimator, x, sigma, supports)
-        posteriors = [
-            self._weighed(weigh, self.sent(x[queries]), as_support(s)) for s, queries in groups
-        ]
+        with torch.autocast(self.device.type, enabled=False):  # whose products have few digits
+            posteriors = [
+                self._weighed(weigh, self.sent(x[queries]), as_support(s)) for s, queries in groups
+            ]
         return Posterior.of_queries(posteriors, [q for _, queries in groups for q in queries])
 
     def _weighed(self, weigh: Weigh, x: torch.Tensor, support: Support) -> Posterior:
@@ -155,9 +160,18 @@ def device_store(store: Any, device: Device) -> Any:
     if not isinstance(store, ImageStore):
         return store
     copies: dict[torch.device, DeviceStore] = store.__dict__.setdefault("_on_device", {})
-    if place.type != "cpu" and place not in copies:
+    if place.type == "cpu":
+        for other in copies.keys() - {place}:  # freed once no denoiser is there
+            del copies[other]
+    elif place not in copies:
         copies[place] = DeviceStore(store, place)
     return copies.get(place, store)
+
+
+def _free_bytes(device: torch.device) -> int:
+    """The free memory of a CUDA device, with what torch keeps for later tensors."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + kept)
 
 
 def on_disk(store: Any) -> Any:

@@ -12,6 +12,7 @@ logits and weights. A pass is an estimator whose partial sums add up, so shards 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import torch
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import ONLY_FOR_GRADIENTS, main_directions
+from golddiff.store.device import on_disk
 from golddiff.store.images import ImageStore
 from golddiff.store.posterior_draw import PosteriorDraw, TopImages
 from golddiff.store.posteriors import for_one_level, with_images
@@ -248,13 +250,16 @@ class ImagesPosterior:
                 f"posterior: the mean of {type(estimator).__name__} does not come from one "
                 f"posterior; expected Optimal, Kamb, or PCA with weighting 'ss'{ONLY_FOR_GRADIENTS}"
             )
-        self.estimator, self.x, self.sigma, self.supports = estimator, x, sigma, supports
+        # All passes run on the CPU: a second pass needs the weights of the first to every digit.
+        self.estimator = copy.copy(estimator)
+        self.estimator.store = on_disk(estimator.store)
+        self.x, self.sigma, self.supports = x, sigma, supports
         self._log_prior = log_prior
         self._uncertain: list[int] = []  # queries whose weights float32 does not resolve
-        size = 8 * len(x) * estimator.store.n
-        single = isinstance(estimator.store, ImageStore) and estimator.joint
-        cached = single and size <= CACHE_SHARE * estimator.memory_limit
-        self._cache = np.empty((len(x), estimator.store.n)) if cached else None
+        store = self.estimator.store
+        single = isinstance(store, ImageStore) and estimator.joint
+        cached = single and 8 * len(x) * store.n <= CACHE_SHARE * estimator.memory_limit
+        self._cache = np.empty((len(x), store.n)) if cached else None
 
     @cached_property
     def _first(self) -> Posterior:

@@ -174,6 +174,6 @@ def in_bfloat16(settings: TrainSettings) -> bool:
     if settings.precision is not None:
         return settings.precision == "bfloat16"
     if settings.device.startswith("cuda"):
-        return bool(torch.cuda.is_bf16_supported())
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     supported = settings.device == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return bool(supported) and "AVX512" in torch.backends.cpu.get_cpu_capability()

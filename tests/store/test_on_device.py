@@ -10,13 +10,16 @@ import scipy.special
 import torch
 
 import golddiff
+from golddiff.cluster.shard import Shard
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.pca import PCA
 from golddiff.kernels import torch_kernels
 from golddiff.kernels.mask_tree import dense_mask
 from golddiff.kernels.torch_kernels import lowest, mask_dtype, mask_sums
+from golddiff.store import device
 from golddiff.store.device import DeviceStore
 from golddiff.store.nearest import Pixels, Pooled
+from golddiff.store.posteriors import for_one_level
 from golddiff.support import Support
 from tests.conftest import float64_images
 
@@ -54,9 +57,12 @@ def images(smooth_images):
 def store(request, make_store, images):
     base = make_store(images, np.arange(24) % 3)
     free = None if request.param == "resident" else 100.0
-    base.__dict__["_on_device"] = {DEVICE: DeviceStore(base, DEVICE, free)}
-    assert base.__dict__["_on_device"][DEVICE].resident == (free is None)
-    return base
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "UPLOAD_BATCH", 10)
+        patch.setattr(device, "WORK_BYTES", 4 * 60 * 9)  # 9 images at a time
+        base.__dict__["_on_device"] = {DEVICE: DeviceStore(base, DEVICE, free)}
+        assert base.__dict__["_on_device"][DEVICE].resident == (free is None)
+        yield base
 
 
 def test_all_names_of_a_device_mean_one_copy_of_the_images(store):
@@ -130,10 +136,60 @@ def test_three_bfloat16_products_keep_every_digit_of_a_masked_sum(monkeypatch):
     assert ((sums - terms.double() @ mask.double()).abs() / size).max() < 1e-6
 
 
-def test_log_weights_of_each_query_on_a_device_match_the_cpu(store, queries):
-    optimal = golddiff.Optimal(store).given(np.random.default_rng(0).normal(0, 2, (3, store.n)))
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_log_weights_on_a_device_match_the_cpu(store, queries, shape):
+    weights = np.random.default_rng(0).normal(0, 2, (*shape, store.n))
+    optimal = golddiff.Optimal(store).given(weights)
     x = queries(store, 1.0, 3)
     torch.testing.assert_close(optimal.to(DEVICE)(x, 1.0), optimal(x, 1.0), rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize("method", ["optimal", "pca", "kamb"])
+def test_posteriors_of_a_denoiser_on_a_device_are_those_of_the_cpu(method, store):
+    """Halfway between two images, float32 changes the weights at low noise."""
+    denoiser = METHODS[method](store)
+    x = (store.images([3]) + store.images([7])) / 2
+    for sigma in (0.5, 0.02, 0.005):
+        there, here = (d.posterior(x, sigma) for d in (denoiser.to(DEVICE), denoiser))
+        assert torch.equal(there.mean, here.mean)
+        assert torch.equal(there.variance, here.variance)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_shard_on_a_device_gives_the_results_of_the_cpu(method, store, queries):
+    denoiser = METHODS[method](store)
+    x = queries(store, 2.0, 2).reshape(2, -1).numpy()
+    if not hasattr(denoiser, "estimator_supports") or method == "wiener":
+        pytest.skip("weighs no images")
+    estimator, supports = denoiser.estimator_supports(x, 2.0, None)
+    results = []
+    for place in ("cpu", DEVICE):
+        shard = Shard(str(store.path), 1e9, 1, golddiff.__version__)
+        shard.__dict__["store"] = store
+        shard.__dict__["_on_device"] = (
+            store if place == "cpu" else store.__dict__["_on_device"][DEVICE]
+        )
+        sent = for_one_level(estimator, 2.0)
+        _, posterior = shard.posterior(sent, x, 2.0, supports)
+        results.append(estimator.composed(posterior.mean(), 2.0))
+    np.testing.assert_allclose(results[1], results[0], rtol=0, atol=5e-5)
+
+
+def test_a_subclass_with_a_weigh_of_its_own_is_weighed_on_the_cpu(store, queries):
+    class Half(golddiff.Optimal):
+        def weigh(self, x, sigma, part):
+            return super().weigh(x, 2 * sigma, part)
+
+    x = queries(store, 3.0, 2)
+    torch.testing.assert_close(Half(store).to(DEVICE)(x, 3.0), Half(store)(x, 3.0))
+
+
+@pytest.mark.parametrize("method", ["optimal", "pca", "recommended", "kamb", "pspc square"])
+def test_autocast_has_no_effect_on_a_device(method, store, queries):
+    moved, x = METHODS[method](store).to(DEVICE), queries(store, 0.3, 2).to(DEVICE)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        inside = moved(x, 0.3)
+    assert torch.equal(inside, moved(x, 0.3))
 
 
 @pytest.mark.parametrize("metric", [Pixels(), Pooled((3, 2, 2))], ids=str)
