@@ -13,7 +13,7 @@ from golddiff.cli.terminal import waiting
 def join(address: str) -> None:
     """Join the cluster at an address; "local" starts one on this machine's cores."""
     with waiting("joining the cluster"):
-        golddiff.cluster.connect(None if address == "local" else address)
+        golddiff.cluster.connect(address)
 
 
 def open_sharded(path: str, address: str, allow_missing: bool) -> golddiff.ImageStore:
@@ -49,6 +49,7 @@ def shard_bar(bar: Progress, store: golddiff.ImageStore, answers: int) -> None:
         present = [i for i, path in enumerate(paths) if path not in pool.missing]
         slowest = min(present, key=lambda i: answered[i])
         name = f"  slowest of {len(present):,} shards: {names[slowest]}"
-        bar.update(task, completed=answered[slowest], description=name)
+        # Near ties are weighed again, which ``answers`` does not count.
+        bar.update(task, completed=min(answered[slowest], answers), description=name)
 
     pool.on_answer = on_answer

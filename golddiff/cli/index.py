@@ -97,7 +97,7 @@ def _build_on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, A
     skipped = f", {counted(left_out, 'unreadable image')} left out" if left_out else ""
     line = (
         f"{options.out}: {built.n:,} images, {shape_text(manifests[0].shape)}, in "
-        f"{built.shards:,} shards{before}, {byte_size(size)}{skipped}"
+        f"{counted(built.shards, 'shard')}{before}, {byte_size(size)}{skipped}"
     )
     figures = {
         "path": str(built.path), "n": built.n, "shards": built.shards, "found": built.found,

@@ -16,6 +16,7 @@ from golddiff.system.errors import ArgumentError, ClusterError, one_line
 from golddiff.system.numbers import check_count
 
 SECONDS_TO_ANSWER = 10.0
+LOCAL = "local"  # Ray's name for a cluster that it starts here
 STARTS = 3
 SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # The preface of an HTTP/2 client (RFC 9113), with empty settings.
@@ -31,9 +32,9 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
 
     Args:
         address: "host:port" of a cluster's head (as ``ray start --head`` prints), or "auto" for
-            the cluster that runs on this machine. None takes $RAY_ADDRESS if set, else starts a
-            cluster of this machine's cores, which ends with this process and listens only on
-            127.0.0.1 unless $RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER is 1.
+            the cluster that runs on this machine. "local" starts a cluster of this machine's
+            cores, which ends with this process and listens only on 127.0.0.1 unless
+            $RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER is 1. None takes $RAY_ADDRESS if set, else "local".
         num_cpus: number of cores of a cluster started here; default all.
 
     Raises:
@@ -43,16 +44,16 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
     """
     ray = ray_package()
     if address is None:
-        address = os.environ.get("RAY_ADDRESS") or None
+        address = os.environ.get("RAY_ADDRESS") or LOCAL
     matched = _ADDRESS.match(address) if isinstance(address, str) else None
-    if address not in (None, "auto") and matched is None:
+    if address not in (LOCAL, "auto") and matched is None:
         hint = " (from outside a cluster every call is slow: run the program in it, ray job submit)"
         is_client = str(address).startswith("ray://")
         raise ArgumentError(
             f"address: got {address!r}, expected host:port or auto{hint if is_client else ''}"
         )
     if num_cpus is not None:
-        if address is not None:
+        if address != LOCAL:
             raise ArgumentError(
                 "num_cpus: applies to a cluster that is started here, not to one given"
             )
@@ -69,16 +70,16 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
             )
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
+    if address == LOCAL:
         # Usage reports and the dashboard are opt-in.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Without "local", Ray joins any cluster that runs on this machine.
-        options |= {"address": "local", "include_dashboard": False, "num_cpus": num_cpus}
+        options |= {"address": LOCAL, "include_dashboard": False, "num_cpus": num_cpus}
     else:
         options["address"] = address
-    is_alone = address is None and SEVERAL_MACHINES not in os.environ
+    is_alone = address == LOCAL and SEVERAL_MACHINES not in os.environ
     # On a busy machine, Ray's own start times out after half a minute.
-    for attempts_left in reversed(range(STARTS if address is None else 1)):
+    for attempts_left in reversed(range(STARTS if address == LOCAL else 1)):
         try:
             with _listening_locally() if is_alone else contextlib.nullcontext():
                 ray.init(**options)
@@ -86,8 +87,17 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
         except Exception as error:  # Ray's exception types vary between releases
             ray.shutdown()
             if attempts_left == 0:
-                where = address or "this machine"
-                raise ClusterError(f"cluster: {where}: {one_line(error, 500)}") from error
+                where = "this machine" if address == LOCAL else address
+                raise ClusterError(f"cluster: {where}: {one_line(_reason(error), 500)}") from error
+
+
+def _reason(error: Exception) -> Exception:
+    """The error itself, or the refusal of a token that caused it."""
+    cause = error.__cause__ or error.__context__
+    if type(error).__name__ == "AuthenticationError" or not isinstance(cause, Exception):
+        return error
+    reason = _reason(cause)
+    return reason if type(reason).__name__ == "AuthenticationError" else error
 
 
 @contextlib.contextmanager

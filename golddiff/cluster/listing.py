@@ -206,6 +206,8 @@ def _read_text(path: str) -> str:
     try:
         files, root = _file_system(path)
         return bytes(files.cat_file(root)).decode("utf-8")
+    except StoreError:
+        raise
     except (OSError, KeyError, ValueError) as error:
         raise _unreadable(path, error) from error
 

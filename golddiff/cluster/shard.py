@@ -113,6 +113,8 @@ class Shard:
 
     def __getattr__(self, name: str) -> Any:
         """Forward other calls to the store: ``values``, ``names_of``."""
+        if name.startswith("_"):  # also of a copy without attributes, which has no store
+            raise AttributeError(name)
         return getattr(self.store, name)
 
 

@@ -27,6 +27,7 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.store.build import build, check_free
 from golddiff.store.cache import fingerprint, recorded
 from golddiff.store.manifest import VERSION, Manifest
+from golddiff.store.opening import is_store
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, one_line
 from golddiff.system.files import atomic_write, locked
@@ -84,6 +85,10 @@ def build_shards(
             "shards are opened from an object store once they are copied there"
         )
     options = SourceOptions() if options is None else options
+    if isinstance(source, str | Path) and is_store(Path(source)):
+        raise ArgumentError(
+            f"source: {source} is a store, which cannot be read in parts; give what it was made of"
+        )
     opened = open_source(source, **vars(options))
     if not isinstance(opened, ExampleSource):
         raise ArgumentError(

@@ -127,6 +127,12 @@ class ShardedStore(TrainingSet):
         try:
             answers = dict(pool.ask("info"))
             infos = [answers.get(shard) for shard in range(len(listing.paths))]
+            for record, path, info in zip(listing.shards, listing.paths, infos, strict=True):
+                if info is None and not record.n:
+                    raise ClusterError(
+                        f"cluster: shard {path} is missing, and its size is unknown; give a "
+                        "shards.json, which lists the sizes, instead of the shards' paths"
+                    )
             identity = listing.checked_identity(infos)
         except BaseException:
             pool.close()
@@ -214,6 +220,16 @@ class ShardedStore(TrainingSet):
         for positions, values in self._from_owners("values", rows, onto):
             out[positions] = values
         return out
+
+    def _spread(self, count: int) -> I64:
+        present = self.pool.present
+        sizes, starts = (
+            np.array(a)[present] for a in (self.borders.sizes, self.borders.first_rows)
+        )
+        ends = np.cumsum(sizes)
+        places = np.unique(np.linspace(0, ends[-1] - 1, count).astype(np.int64))
+        owner = np.searchsorted(ends, places, side="right")
+        return places - (ends - sizes - starts)[owner]
 
     def names_of(self, rows: Sequence[int] | I64) -> list[str] | None:
         """File names of images, fetched; None if any image has none."""

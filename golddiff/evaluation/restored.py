@@ -19,7 +19,8 @@ from golddiff.estimators.pca import PCA
 from golddiff.estimators.restoring import Restoring, for_restoring
 from golddiff.noise import Labels
 from golddiff.sampling import Samples
-from golddiff.store.images import StoreOrPath, opened
+from golddiff.store.device import on_disk
+from golddiff.store.images import ImageStore, StoreOrPath, opened
 from golddiff.store.likelihood import check_measured, log_likelihood
 from golddiff.support import LogWeights
 from golddiff.supports.paper import PaperSchedule
@@ -177,6 +178,8 @@ def parts_of(denoiser: Any) -> tuple[PCA, PaperSchedule]:
     if schedule is None or schedule.variant == "released":  # "released" draws at random
         fraction = min(1.0, GOLDEN / base.store.n)  # applied to a class too
         schedule = PaperSchedule(fraction, fraction)
+    if not isinstance(on_disk(base.store), ImageStore):
+        raise ArgumentError("denoiser: its store is in shards, expected a single store")
     if len(base.store.shape) != 3:
         raise ArgumentError("denoiser: its store holds points, expected images (C, H, W)")
     return base, schedule

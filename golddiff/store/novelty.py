@@ -127,7 +127,7 @@ def spacing(store: ImageStore) -> float:
         raise ArgumentError(f"training images: {held} holds one, expected two or more to compare")
     saved = store.artifacts.load(SPACING)
     if saved is None:
-        rows = np.unique(np.linspace(0, store.n - 1, SPACING_SAMPLE).astype(np.int64))
+        rows = store._spread(SPACING_SAMPLE)
         x, mean, k = store.values(rows), 0.0, min(NEIGHBORS, store.n // 2)
         while mean < ROUNDING and k // 8 < store.n:
             answers = store.answer(Nearest(Pixels()), x, store.everything(None), k + 1)

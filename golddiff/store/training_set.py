@@ -146,8 +146,12 @@ class TrainingSet(ABC):
     @cached_property
     def has_black_background(self) -> bool:
         """Whether more than ``BLACK_SHARE`` of the values of a thousand images are black."""
-        rows = np.arange(0, self.n, max(1, self.n // 1000))
+        rows = self._spread(1000)
         return self.is_pixels and float((self.values(rows) == -1).mean()) > BLACK_SHARE
+
+    def _spread(self, count: int) -> I64:
+        """At most ``count`` rows, evenly spaced over the images that can be read."""
+        return np.unique(np.linspace(0, self.n - 1, count).astype(np.int64))
 
     def rows_of(self, prior: Prior) -> I64:
         """Ascending rows of the images that a prior allows: a class, or all images for None.

@@ -166,6 +166,12 @@ def test_a_silent_shard_is_lost_after_patience_seconds(store, monkeypatch, capfd
     assert "Shard.alive" not in captured.err + captured.out  # no call to the ended process
 
 
+def test_a_missing_shard_of_unknown_size_is_refused(cluster, digits, tmp_path):
+    available = part(digits, slice(0, 500), tmp_path / "part")
+    with pytest.raises(golddiff.ClusterError, match=r"nowhere is missing, and its size is unknown"):
+        ShardedStore.open([available, tmp_path / "nowhere"], allow_missing=True)
+
+
 def test_a_missing_shard_counts_with_its_listed_size(cluster, digits, tmp_path):
     available = ImageStore.open(part(digits, slice(0, 500), tmp_path / "part"))
     records = [
@@ -179,7 +185,16 @@ def test_a_missing_shard_counts_with_its_listed_size(cluster, digits, tmp_path):
         # The factor is computed from the available images and records their number.
         assert store.factor().images == 500
         assert not store.factors.is_saved()
-        assert golddiff.sample(golddiff.PCA(store), 1, 2).share == 0.25
+        run = golddiff.sample(golddiff.recommended(store), 1, 2)
+        assert run.share == 0.25
+        remaining = golddiff.novelty(run.images, available)
+        assert torch.equal(run.novelty.nearest, remaining.nearest)
+        assert run.novelty.spacing == pytest.approx(remaining.spacing)
+        x = available.images([3]) + 1.0
+        given = golddiff.Optimal(store).given(torch.zeros(store.n))
+        assert torch.allclose(given(x, 1.0), golddiff.Optimal(available)(x, 1.0), atol=TOLERANCE)
+        with pytest.raises(golddiff.ArgumentError, match="its store is in shards, expected a sing"):
+            golddiff.restore(golddiff.PCA(store), x, lambda y: y, 0.1)
         shutil.rmtree(available.path)
         kill(store.pool.pids[str(available.path)])
         with pytest.raises(golddiff.ClusterError, match="every shard of the store is lost"):

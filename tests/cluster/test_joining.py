@@ -125,6 +125,28 @@ def test_a_cluster_that_requires_a_token_is_refused(monkeypatch):
     assert "RAY_AUTH_TOKEN" in message
 
 
+def test_local_ignores_the_address_of_the_environment(monkeypatch):
+    started = []
+    stand_in = SimpleNamespace(
+        is_initialized=lambda: False, init=lambda **options: started.append(options["address"])
+    )
+    monkeypatch.setattr(joining, "ray_package", lambda: stand_in)
+    monkeypatch.setenv("RAY_ADDRESS", "ray://nowhere:1")
+    connect("local")
+    assert started == ["local"]
+    with pytest.raises(ArgumentError, match="address: got 'ray://nowhere:1'"):
+        connect()
+
+
+def test_the_refusal_of_a_token_is_quoted_from_the_cause():
+    from ray.exceptions import AuthenticationError
+
+    error = ConnectionError("Failed to connect")
+    error.__cause__ = AuthenticationError("InvalidAuthToken")
+    assert joining._reason(error) is error.__cause__
+    assert joining._reason(OSError("other")).args == ("other",)
+
+
 def test_one_process_joins_one_cluster(cluster):
     connect()
     connect(cluster.address)
