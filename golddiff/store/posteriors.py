@@ -20,7 +20,7 @@ from golddiff.support import (
     TiledSupport,
     grouped,
     per_query,
-)  # fmt: skip
+)
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32
