@@ -12,7 +12,7 @@ from golddiff.system.pictures import draw_rows
 from golddiff.system.units import duration
 
 CELL = 0.78  # inches
-LABEL = 2.3
+LABEL = 2.8  # inches; with less, labels are cut off, and the rows of two blocks differ in height
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:
     methods = list(blocks[0].images)
     widths = [len(block.noise) for block in blocks]
     size = (LABEL + CELL * sum(widths), 0.95 + CELL * (1 + len(methods)))
-    figure = Figure(figsize=size)
-    figure.set_layout_engine("constrained", w_pad=0.12)  # with less, long labels are cut off
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(1, len(blocks), squeeze=False, width_ratios=widths)[0]
     labels = ["starting noise"]
     for method in methods:
