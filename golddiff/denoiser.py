@@ -65,8 +65,10 @@ class Denoiser:
         arguments = []
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name, parameter.default)
+            if value is parameter.empty:  # which the object does not keep
+                continue
             if parameter.default is parameter.empty:
-                arguments += [repr(value)] if value is not parameter.empty else []
+                arguments.append(repr(value))
             elif repr(value) != repr(parameter.default):
                 arguments.append(f"{name}={value!r}")
         call = f"{type(self).__name__}({', '.join(arguments)})"

@@ -39,6 +39,7 @@ from golddiff.system.signals import signals_as_interrupt
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+NO_MEMORY = re.compile("can't allocate memory|out of memory")  # a RuntimeError of torch
 
 # Command-line names of options and arguments that error messages name differently.
 OPTION_NAMES = {"patch_sizes": "patch_size", "address": "cluster", "path": "out"}
@@ -105,9 +106,6 @@ def run(arguments: Sequence[str]) -> int:
     return run_app(app, list(arguments) or ["--help"], "golddiff")
 
 
-_NO_MEMORY = re.compile("can't allocate memory|out of memory")  # a RuntimeError of torch
-
-
 def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> int:
     """Run a command line with the given commands; print errors, return the exit status."""
     # Shells leave the ~ of --out=~/a.png and of quoted paths.
@@ -132,7 +130,7 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
         parts = [str(part) for part in (error.filename, error.strerror) if part]
         return _fail(": ".join(parts) or str(error), BAD_INPUT)
     except Exception as error:
-        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+        if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
             message = "memory: not enough for this run; use smaller or fewer images"
             return _fail(message, BAD_INPUT)
         # Old versions of typer raise click's errors, new ones their own; both have this method.

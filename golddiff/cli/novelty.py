@@ -170,8 +170,7 @@ def _sharpness_and_speckle(
 ) -> dict[str, float | None]:
     if len(store.shape) != 3 or min(store.shape[1:]) < 3:
         return {"sharpness": None, "speckle": None}
-    rows = np.unique(np.linspace(0, store.n - 1, REFERENCE).astype(np.int64))
-    reference = store.images(rows)
+    reference = store.images(store._spread(REFERENCE))
     measured = {
         "sharpness": golddiff.metrics.sharpness(images, reference),
         "speckle": golddiff.metrics.speckle(images, reference),

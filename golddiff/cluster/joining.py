@@ -93,11 +93,10 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
 
 def _reason(error: Exception) -> Exception:
     """The error itself, or the refusal of a token that caused it."""
-    cause = error.__cause__ or error.__context__
-    if type(error).__name__ == "AuthenticationError" or not isinstance(cause, Exception):
-        return error
-    reason = _reason(cause)
-    return reason if type(reason).__name__ == "AuthenticationError" else error
+    cause: Any = error
+    while cause is not None and type(cause).__name__ != "AuthenticationError":
+        cause = cause.__cause__ or cause.__context__
+    return cause or error
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME as MANIFEST
 from golddiff.store.manifest import SHARDS, Manifest, damaged, sealed, unsealed
-from golddiff.system.errors import ArgumentError, BusyError, StoreError
+from golddiff.system.errors import ArgumentError, BusyError, ClusterError, StoreError
 from golddiff.system.files import atomic_write, leads_out
 from golddiff.system.folders import folder_in_place, wait_for_builder
 
@@ -96,12 +96,18 @@ class Listing:
         Raises:
             StoreError: shards differ in shape, dtype, labels or class names, or from the list.
             ArgumentError: a shard is listed twice.
+            ClusterError: a shard is missing, and the list does not say how many images it has.
         """
         reference: tuple[str, Manifest] | None = None
         seen: dict[str, str] = {}
         digests = []
         for record, path, info in zip(self.shards, self.paths, infos, strict=True):
             if info is None:
+                if not record.n:
+                    raise ClusterError(
+                        f"cluster: shard {path} is missing, and its size is unknown; give a "
+                        "shards.json, which lists the sizes, instead of the shards' paths"
+                    )
                 digests.append(record.identity or "missing")
                 continue
             manifest, digest = info.manifest, info.manifest.identity
@@ -197,7 +203,7 @@ def local_folder(path: str) -> Path:
         return local_folder(path)
     except StoreError:
         raise
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, ImportError) as error:
         raise _unreadable(path, error) from error
     return folder
 
@@ -206,19 +212,14 @@ def _read_text(path: str) -> str:
     try:
         files, root = _file_system(path)
         return bytes(files.cat_file(root)).decode("utf-8")
-    except StoreError:
-        raise
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, ImportError) as error:
         raise _unreadable(path, error) from error
 
 
 def _file_system(path: str) -> tuple[Any, str]:
     import fsspec  # a requirement of datasets
 
-    try:
-        files, root = fsspec.core.url_to_fs(path)
-    except ImportError as error:
-        raise StoreError(f"store: {path} cannot be read here: {error}") from error
+    files, root = fsspec.core.url_to_fs(path)
     return files, str(root)
 
 

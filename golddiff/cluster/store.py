@@ -127,12 +127,6 @@ class ShardedStore(TrainingSet):
         try:
             answers = dict(pool.ask("info"))
             infos = [answers.get(shard) for shard in range(len(listing.paths))]
-            for record, path, info in zip(listing.shards, listing.paths, infos, strict=True):
-                if info is None and not record.n:
-                    raise ClusterError(
-                        f"cluster: shard {path} is missing, and its size is unknown; give a "
-                        "shards.json, which lists the sizes, instead of the shards' paths"
-                    )
             identity = listing.checked_identity(infos)
         except BaseException:
             pool.close()

@@ -44,9 +44,6 @@ class _SomeOutputs:
         """The masks of the outputs, which shards receive."""
         return self._tree
 
-    def on_device(self, sigma: float, store: Any) -> None:
-        """None: a device has no float64 loops."""
-
     def working_bytes(self, images: int) -> tuple[int, int]:
         """The float64 logits and values of one part, and the sums."""
         outputs = len(self._outputs)

@@ -59,7 +59,7 @@ class DeviceStore:
     def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """Like :meth:`golddiff.ImageStore.posterior`, in float32."""
         groups = grouped(per_query(supports, len(x)))
-        # A subclass may override ``weigh`` alone.
+        # Passes in float64, and subclasses that override ``weigh`` alone, have no torch code.
         own = next(
             vars(k) for k in type(estimator).__mro__ if {"weigh", "on_device"} & vars(k).keys()
         )

@@ -106,9 +106,6 @@ class PosteriorPass:
         """The estimator for one noise level, without images; shards receive this copy."""
         return self._estimator
 
-    def on_device(self, sigma: float, store: Any) -> None:
-        """None: a pass runs on the CPU only."""
-
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Bytes (part, each): float64 terms with autograd buffers, and partial sums."""
         if self.mode == FIRST and self._cache is not None:  # the estimator's own weighing

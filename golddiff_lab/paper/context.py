@@ -90,11 +90,8 @@ class Context(Settings):
         """A store of ``images`` random images of a store; the store itself if it has no more."""
         if images is None or images >= store.n:
             return store
-        path = (
-            self.out
-            / "stores"
-            / f"{name}-{images}-{self.seed}-{store.manifest.images_checksum[:12]}"
-        )
+        checksum = store.manifest.images_checksum[:12]
+        path = self.out / "stores" / f"{name}-{images}-{self.seed}-{checksum}"
         if not is_store(path):
             drawn = np.random.default_rng(self.seed).permutation(store.n)[:images]
             rows = np.sort(drawn)
