@@ -44,6 +44,7 @@ class Pool:
     Attributes:
         missing: path of each lost shard, with the reason.
         traffic: counters of bytes and calls.
+        identities: checksums by shard, which a restarted process must find again.
         on_answer: called with the shard's number at each answer to a ``posterior`` call.
         pids: process id by path, for shards that have answered.
     """
@@ -65,6 +66,7 @@ class Pool:
         self.traffic = Traffic()
         self.on_answer: Callable[[int], None] = lambda shard: None
         self.pids: dict[str, int] = {}
+        self.identities: dict[int, str] = {}
         self._references: dict[Any, Any] = {}
         self._heartbeats: dict[int, Any] = {}  # pending heartbeat call of each shard
         self._last_seen: dict[int, float] = {}  # time of each shard's last call or heartbeat
@@ -119,7 +121,8 @@ class Pool:
             self.traffic.sent += len(packed)
             if shard not in self._actors:
                 self._actors[shard] = self._start(shard)
-            calls[self._actors[shard].ask.remote(method, packed, list(once))] = shard
+            identity = self.identities.get(shard)
+            calls[self._actors[shard].ask.remote(method, packed, list(once), identity)] = shard
             self._last_seen[shard] = time.monotonic()
         self.traffic.calls += len(calls)
         self.traffic.rounds += 1

@@ -1,6 +1,7 @@
 """The process of one shard: an ordinary store of its images, and the calls it answers.
 
-Each call carries its whole input, so a restarted process, without caches, gives the same answers.
+Each call carries its whole input, so a restarted process, without caches, gives the same answers:
+it refuses files other than those that were opened.
 """
 
 from __future__ import annotations
@@ -52,12 +53,17 @@ class Shard:
         """The store that computes posteriors: on this machine's GPU if it has one."""
         return device_store(self.store, "cuda" if torch.cuda.is_available() else "cpu")
 
-    def ask(self, method: str, packed: bytes, once: Sequence[Any]) -> tuple[int, bytes]:
+    def ask(
+        self, method: str, packed: bytes, once: Sequence[Any], identity: str | None
+    ) -> tuple[int, bytes]:
         """Call a method and return this process's id and the packed result.
 
-        The references ``once`` are fetched once and cached; they precede the packed arguments.
+        The references ``once`` are fetched once and cached; they precede the packed arguments. The
+        store must have the ``identity``, which is None before it is known.
         """
         check_version(self._driver)
+        if identity not in (None, self.store.manifest.identity):
+            raise ClusterError("its files are not those that were opened")
         # The number of threads is a setting of the calling thread.
         if self._threads != torch.get_num_threads():
             use_threads(self._threads)

@@ -128,6 +128,7 @@ class ShardedStore(TrainingSet):
             answers = dict(pool.ask("info"))
             infos = [answers.get(shard) for shard in range(len(listing.paths))]
             identity = listing.checked_identity(infos)
+            pool.identities = {i: info.manifest.identity for i, info in answers.items()}
         except BaseException:
             pool.close()
             raise

@@ -9,10 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.lanes import LANES, any_above, exp, load, store, sum_of
-
-# exp(-40) = 4e-18: groups of lanes entirely below are skipped, which are most at low noise.
-LOG_CUTOFF = np.float32(-40)
+from golddiff.kernels.lanes import LANES, NEGLIGIBLE, any_above, exp, load, store, sum_of
 
 
 @njit(nogil=True, cache=True)
@@ -29,7 +26,7 @@ def weight_sums(distances, best, gain):  # type: ignore[no-untyped-def]
     whole = len(distances) // LANES * LANES
     for i in range(0, whole, LANES):
         power = (load(distances, i) - best) * half
-        if not any_above(power, LOG_CUTOFF):
+        if not any_above(power, -NEGLIGIBLE):
             continue
         t = exp(power)
         w = t * t
@@ -51,7 +48,7 @@ def add_weights(distances, best, gain, a, b, out):  # type: ignore[no-untyped-de
     whole = len(distances) // LANES * LANES
     for i in range(0, whole, LANES):
         power = (load(distances, i) - best) * half
-        if not any_above(power, LOG_CUTOFF):
+        if not any_above(power, -NEGLIGIBLE):
             continue
         t = exp(power)
         store(out, i, load(out, i) + (t * a + b) * t)

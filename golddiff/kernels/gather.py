@@ -19,8 +19,6 @@ from golddiff.support import Support
 from golddiff.system.numbers import F32, I64
 
 EMPTY_SLOT = np.float32(-1e37)  # log weight of an empty slot in the last block
-# exp(-40) = 4e-18: images this many nats below the best are lost in float32 rounding.
-NEGLIGIBLE = np.float32(40.0)
 
 _LOW = [i // 2 + LANES * (i % 2) for i in range(LANES)]
 _HIGH = [i + LANES // 2 for i in _LOW]

@@ -6,7 +6,7 @@ the patch. This needs no unfolding and no matrix product, so that the cost of an
 with the patch size. Differences are squared directly, without cancellation.
 
 The vector lanes hold LANES images, so that every box sum adds whole vectors. A weight more than
-CUTOFF nats below its position's best is skipped: a billion of them weigh below 1e-8 of the best.
+NEGLIGIBLE nats below its position's best is skipped: a billion such weigh below 1e-8 of the best.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numba import njit
 from golddiff.kernels.boxsum import box_sum
 from golddiff.kernels.lanes import (
     LANES,
+    NEGLIGIBLE,
     any_above,
     empty_numbers,
     exp,
@@ -37,7 +38,6 @@ from golddiff.system.numbers import F32, I64
 
 Boundary = Literal["zeros", "circular", "none"]
 
-CUTOFF = np.float32(40.0)
 NO_LOGIT = np.float32(-1e36)  # initial best logit of a position
 EMPTY_LANE = np.float32(-2e38)  # log weight of a lane without an image
 
@@ -245,7 +245,7 @@ def _accumulate(  # type: ignore[no-untyped-def]
         u = first + j
         logit = bias - load(distances, (at + j) * LANES) * gain
         best = log_max[u]
-        if not any_above(logit, best - CUTOFF):
+        if not any_above(logit, best - NEGLIGIBLE):
             continue
         s = u * stride
         if any_above(logit, best):

@@ -12,8 +12,18 @@ import numpy as np
 from numba import njit
 
 from golddiff.kernels.boxsum import box_sum
-from golddiff.kernels.kamb_cpu import CUTOFF, Axis, load_images, patch_distances
-from golddiff.kernels.lanes import LANES, any_above, empty_numbers, exp, load, spread, store, sum_of
+from golddiff.kernels.kamb_cpu import Axis, load_images, patch_distances
+from golddiff.kernels.lanes import (
+    LANES,
+    NEGLIGIBLE,
+    any_above,
+    empty_numbers,
+    exp,
+    load,
+    spread,
+    store,
+    sum_of,
+)
 from golddiff.kernels.roots import roots
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
@@ -94,7 +104,7 @@ def _weigh_row(  # type: ignore[no-untyped-def]
         u = first + j
         distance = load(distances, (at + j) * LANES)
         relative = load(prior, 0) - distance * gain - log_max[u]
-        if not any_above(relative, -CUTOFF):
+        if not any_above(relative, -NEGLIGIBLE):
             continue
         weight = exp(relative) * share[u]
         v = image_row + h_image[h_at + j]

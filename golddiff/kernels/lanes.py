@@ -30,6 +30,8 @@ from golddiff.system.numbers import F32
 
 LANES = 16
 BLOCK = 4 * LANES
+# exp(-40) = 4e-18: images this many nats below the best are lost in float32 rounding.
+NEGLIGIBLE = np.float32(40.0)
 LINE = 64  # bytes of a cache line
 
 

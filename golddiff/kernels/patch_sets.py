@@ -14,9 +14,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.kernels.gather import NEGLIGIBLE, gather, padded_weights, positions_in, runs
+from golddiff.kernels.gather import gather, padded_weights, positions_in, runs
 from golddiff.kernels.lanes import (
     BLOCK,
+    NEGLIGIBLE,
     any_above,
     empty_numbers,
     exp,

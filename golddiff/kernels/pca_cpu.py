@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.gather import NEGLIGIBLE, gather, padded_weights
+from golddiff.kernels.gather import gather, padded_weights
 from golddiff.kernels.lanes import (
     BLOCK,
+    NEGLIGIBLE,
     any_above,
     empty_numbers,
     exp,

@@ -150,6 +150,21 @@ def test_a_run_stops_with_the_name_of_a_lost_shard(store, shards, digits):
     assert torch.equal(denoiser(x, 1.0), expected)
 
 
+def test_a_restarted_process_refuses_other_images_at_its_path(cluster, digits, tmp_path):
+    """It would answer with them."""
+    first, second = (
+        part(digits, slice(k, k + 300), tmp_path / name) for name, k in (("a", 0), ("b", 300))
+    )
+    with ShardedStore.open([first, second], patience=600.0) as store:
+        denoiser, x = golddiff.Optimal(store), digits.images([8])
+        denoiser(x, 1.0)
+        shutil.rmtree(second)
+        part(digits, slice(600, 900), second)
+        kill(store.pool.pids[str(second)])
+        with pytest.raises(golddiff.ClusterError, match=f"shard {second}: its files are not those"):
+            denoiser(x, 1.0)
+
+
 def test_a_silent_shard_is_lost_after_patience_seconds(store, monkeypatch, capfd):
     monkeypatch.setattr(store.pool, "patience", 3.0)
     pid = store.pool.pids[store.paths[1]]
