@@ -22,7 +22,7 @@ from golddiff.estimators.describe import build, describe
 from golddiff.estimators.guided import Guided
 from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.oracles.diffusers_unet import SCHEDULE, vp_alphas
-from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS, V
+from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS, V, check_betas
 from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.latents import decode, index_latents
 from golddiff.system.arguments import SHOWN, as_dense_tensor, check_batch, path_of
@@ -36,6 +36,9 @@ __all__ = ["AnalyticUNet", "decode", "index_latents"]
 PURE_NOISE = 2.0**-24
 # Bounds of other alphas: sigma 1e10, and sigma 1e-5 for schedules that start without noise.
 MIN_ALPHA, MAX_ALPHA = 1e-20, 1 - 1e-10
+
+ALPHAS = "alphas_cumprod"  # the attribute of schedulers that have betas
+ROUNDED = 1e-3  # relative rounding of a scheduler's own first and last noise level
 
 # Settings of a schedule that every saved configuration has, and arguments of AnalyticUNet.
 BETAS = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule")
@@ -60,7 +63,8 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
 
     Raises:
         ArgumentError: the store holds points; the prediction type or the beta schedule is unknown;
-            the scheduler has no betas (flow matching, EDM), or they are not betas.
+            the scheduler has no betas (flow matching, EDM), its timesteps are not those of its
+            betas, or they are not betas.
     """
 
     config_name = "config.json"
@@ -90,13 +94,13 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                 "scheduler"
             )
         without_betas = "num_train_timesteps" in config and "beta_schedule" not in config
-        # Stable Video Diffusion's timesteps are log(sigma) / 4.
-        kind = config.get("timestep_type"), config.get("prediction_type")
-        if without_betas or config.get("use_flow_sigmas") or kind == ("continuous", V):
+        is_other = config is not scheduler_config and not hasattr(scheduler_config, ALPHAS)
+        if without_betas or (config and is_other):
             raise ArgumentError(
-                "scheduler_config: got one whose timesteps are not those of its betas, as of flow "
-                "matching or EDM, expected one such as DDIM's, Euler's or DPM-Solver's"
+                "scheduler_config: got one without betas, as of flow matching or EDM, expected one "
+                "such as DDIM's, Euler's or DPM-Solver's"
             )
+        check_betas("scheduler_config", config)
         prediction = prediction_type or config.get("prediction_type", EPSILON)
         if not isinstance(prediction, str) or prediction not in PREDICTIONS:
             raise ArgumentError(
@@ -111,6 +115,15 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         }
         self.denoiser = denoiser
         self._sigmas = _sigmas(schedule)
+        log_spaced = any(config.get(name) for name in LOG_SPACED)
+        lowest, highest = self._sigmas[0] * (1 - ROUNDED), self._sigmas[-1] * (1 + ROUNDED)
+        for name in ("sigma_min", "sigma_max"):
+            bound = config.get(name)
+            if log_spaced and bound is not None and not lowest <= bound <= highest:
+                raise ArgumentError(
+                    f"scheduler_config: got one with {name}={bound}, expected a level of its "
+                    f"betas, {lowest:.4g} to {highest:.4g}"
+                )
         # Pipelines read device and dtype from a tensor of the model; there are no parameters.
         self.register_buffer("anchor", torch.zeros(()), persistent=False)
         self.register_to_config(
@@ -119,7 +132,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             out_channels=shape[0],
             prediction_type=prediction,
             schedule=schedule,
-            log_spaced=any(config.get(name) for name in LOG_SPACED),
+            log_spaced=log_spaced,
         )
 
     def extra_repr(self) -> str:
@@ -219,7 +232,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             "denoiser": describe(self.denoiser),
             "store": store.relative_to(parent).as_posix() if inside else str(store),
         }
-        text = json.dumps(saved, indent=2, default=list) + "\n"
+        text = json.dumps(saved, indent=2, default=lambda array: array.tolist()) + "\n"
         with atomic_write("save_directory", folder / self.config_name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
@@ -235,14 +248,20 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         Args:
             pretrained_model_name_or_path: the folder.
             store: the store or its path, if it has moved.
-            given: ``subfolder`` and ``torch_dtype``; other options of pipelines concern weights and
-                are ignored.
+            given: ``subfolder`` and ``dtype`` or ``torch_dtype``; other options of pipelines
+                concern weights and are ignored.
 
         Raises:
-            ArgumentError: the folder has no configuration of an ``AnalyticUNet``, or the store's
-                images have another shape.
+            ArgumentError: the folder has no configuration of an ``AnalyticUNet``, the store's
+                images have another shape, or a saved setting is given.
             StoreError: the store is not at the configured path, or cannot be opened.
         """
+        saved_settings = given.keys() & {"denoiser", "prediction_type", "scheduler_config", *BETAS}
+        if saved_settings:
+            raise ArgumentError(
+                f"{min(saved_settings)}: got one, but the model has the saved one; to change it, "
+                "make another AnalyticUNet of its denoiser"
+            )
         name = "pretrained_model_name_or_path"
         folder = path_of(name, pretrained_model_name_or_path) / (given.get("subfolder") or "")
         path = folder / cls.config_name
@@ -278,7 +297,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                 f"{name}: {path} is not the configuration of an "
                 f"AnalyticUNet ({type(error).__name__}: {one_line(error, 200)})"
             ) from error
-        dtype = given.get("torch_dtype")
+        dtype = given.get("dtype") or given.get("torch_dtype")
         if isinstance(dtype, torch.dtype):
             model.anchor = model.anchor.to(dtype)
         return model

@@ -4,6 +4,7 @@ import json
 import logging
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from diffusers import (
@@ -311,7 +312,7 @@ def test_invalid_arguments_are_named(store, denoiser, make_store, tmp_path):
     continuous = EulerDiscreteScheduler(
         timestep_type="continuous", prediction_type="v_prediction", use_karras_sigmas=True
     )
-    betas = "scheduler_config: got one whose timesteps are not those of its betas"
+    betas = "scheduler_config: got one (without betas|with .* are not those of its betas)"
     (tmp_path / "config.json").write_text("{}")
     for call, message in [
         (lambda: AnalyticUNet(denoiser, "x0"), "prediction_type: got 'x0', expected one of eps"),
@@ -336,9 +337,27 @@ def test_invalid_arguments_are_named(store, denoiser, make_store, tmp_path):
         ),
         (lambda: AnalyticUNet.from_pretrained(tmp_path / "no"), "config.json does not exist"),
         (lambda: AnalyticUNet.from_pretrained(tmp_path), "is not the configuration of an Anal"),
+        (
+            lambda: AnalyticUNet.from_pretrained(tmp_path, prediction_type="sample"),
+            "prediction_type: got one, but the model has the saved one",
+        ),
     ]:
         with pytest.raises(ArgumentError, match=message):
             call()
+
+
+@pytest.mark.filterwarnings("ignore:To copy")
+@pytest.mark.parametrize("kind", [list, np.float32, torch.tensor])
+def test_betas_of_any_kind_and_the_dtype_are_saved_and_opened(denoiser, tmp_path, kind):
+    """Regression: arrays and tensors could not be saved; only torch_dtype was respected."""
+    betas = [0.001, 0.01, 0.1]
+    scheduler = DDIMScheduler(3, trained_betas=kind(betas))
+    unet = AnalyticUNet(denoiser, scheduler_config=scheduler)
+    unet.save_pretrained(tmp_path)
+    for name in ("dtype", "torch_dtype"):
+        opened = AnalyticUNet.from_pretrained(tmp_path, **{name: torch.float16})
+        assert opened.dtype == torch.float16
+        assert opened.sigma([0, 1, 2]) == pytest.approx(unet.sigma([0, 1, 2]), rel=1e-6)
 
 
 def test_a_model_is_not_opened_on_images_of_another_shape_or_without_its_betas(

@@ -1,5 +1,7 @@
 """Stores of a VAE's latents, for the pipelines of diffusers."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -36,6 +38,20 @@ def test_latents_are_the_scaled_posterior_means_of_the_vae(vae, smooth_images, t
     assert (decode(vae, store.images(), batch_size=7) - decoded).abs().max() < 1e-4
 
 
+def test_latents_have_the_mean_and_deviation_of_the_vae_s_configuration(vae, tmp_path):
+    """Regression: both were ignored; SDXL's VAE has them."""
+    mean, std = [-1.5, 2.0], [8.0, 5.0]
+    other = copy.deepcopy(vae)
+    other.register_to_config(latents_mean=mean, latents_std=std)
+    images = torch.rand(5, 3, 16, 16) * 2 - 1
+    latents = index_latents(images, tmp_path / "latents", other).images()
+    means = other.encode(images).latent_dist.mean.detach()
+    expected = (means - torch.tensor(mean).view(2, 1, 1)) * 0.5 / torch.tensor(std).view(2, 1, 1)
+    assert (latents - expected).abs().max() < 1e-5
+    decoded = other.decode(means).sample.detach().clamp(-1, 1)
+    assert (decode(other, latents) - decoded).abs().max() < 1e-4
+
+
 def test_a_pipeline_runs_on_latents(vae, smooth_images, tmp_path):
     store = index_latents(smooth_images(40, (3, 16, 16)), tmp_path / "latents", vae)
     unet = AnalyticUNet(Wiener(store))
@@ -46,13 +62,20 @@ def test_a_pipeline_runs_on_latents(vae, smooth_images, tmp_path):
     assert decode(vae, latents).shape == (2, 3, 16, 16)
 
 
-def test_latents_that_overflow_are_refused(vae, smooth_images, tmp_path, monkeypatch):
+def test_latents_that_overflow_are_refused(vae, smooth_images, tmp_path):
     """Regression: a store of NaN was built; many VAEs overflow in float16."""
-    encode = "golddiff.store.latents.encode"
-    monkeypatch.setattr(encode, lambda vae, x: torch.full((len(x), 2, 8, 8), torch.nan))
-    with pytest.raises(golddiff.ArgumentError, match="vae: its latents hold NaN or infinity"):
-        index_latents(smooth_images(4, (3, 16, 16)), tmp_path / "latents", vae)
+    broken = copy.deepcopy(vae)
+    torch.nn.init.constant_(broken.quant_conv.bias, torch.nan)
+    with pytest.raises(golddiff.ArgumentError, match="vae: its output holds NaN or infinity"):
+        index_latents(smooth_images(4, (3, 16, 16)), tmp_path / "latents", broken)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pictures_that_overflow_are_refused(vae):
+    """Regression: they were NaN."""
+    half = copy.deepcopy(vae).half()
+    with pytest.raises(golddiff.ArgumentError, match="vae: its output holds NaN or infinity"):
+        decode(half, torch.full((1, 2, 8, 8), 1e5))
 
 
 @pytest.mark.parametrize("shape", [(4, 2, 2), (0, 4, 2, 2), (1, 3, 2, 2)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
+from golddiff.oracles.parameterisations import PREDICTIONS, Steps, check_betas, ddpm_alphas
 from golddiff.oracles.weights import (
     build_network,
     check_run,
@@ -111,6 +111,7 @@ def _schedule_and_prediction(folder: Path, home: Path) -> tuple[Steps, str, str]
             f"{', '.join(PREDICTIONS)}"
         )
     try:
+        check_betas("scheduler", config)
         alphas = vp_alphas({name: config[name] for name in SCHEDULE if name in config})
         return Steps(alphas), prediction, ""
     except Exception as error:

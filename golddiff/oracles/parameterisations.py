@@ -10,7 +10,7 @@ Both run in float64: at sigma 157, x0 of size 1 is the difference of two numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -24,6 +24,12 @@ from golddiff.system.errors import ArgumentError
 TIMESTEPS = 1000
 # Timesteps this near an integer are rounded to it: schedulers hold alphas in float32.
 STEP_TOLERANCE = 0.01
+# Options of a diffusers scheduler that say nothing about its timesteps only with these values.
+USUAL = {
+    "use_flow_sigmas": (None, False),
+    "snr_shift_scale": (None, 1),  # CogVideoX
+    "interpolation_type": (None, "linear"),
+}
 # Smaller alphas are zeros with a rounding error.
 MIN_ALPHA = 1e-9
 # Rounding error of the last level, in log sigma.
@@ -147,6 +153,18 @@ def find_parameterisation(choice: str | Parameterisation, sigma_data: float) -> 
     return by_name[choice]
 
 
+def check_betas(argument: str, config: Mapping[str, Any]) -> None:
+    """Raise ArgumentError if a scheduler's timesteps are not those of its betas."""
+    odd = [name for name, usual in USUAL.items() if config.get(name) not in usual]
+    if (config.get("timestep_type"), config.get("prediction_type")) == ("continuous", V):
+        odd.append("timestep_type")  # Stable Video Diffusion's timesteps are log(sigma) / 4
+    if odd:
+        raise ArgumentError(
+            f"{argument}: got one with {odd[0]}={config[odd[0]]!r:.{SHOWN}}, whose timesteps are "
+            "not those of its betas, expected one such as DDIM's, Euler's or DPM-Solver's"
+        )
+
+
 def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> Schedule:
     """The schedule of :class:`golddiff.Oracle`'s argument; None is the parameterisation's own."""
     if choice is None:
@@ -158,8 +176,8 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
     expected = "cumulative alphas, a scheduler that has them, 'sigma', or a function of sigma"
     alphas = getattr(choice, "alphas_cumprod", choice)
     if isinstance(alphas, torch.Tensor | np.ndarray | list | tuple):
-        config = getattr(choice, "config", None)
-        prediction = getattr(config, "prediction_type", EPSILON)
+        config = getattr(choice, "config", {})
+        prediction = config.get("prediction_type", EPSILON)
         agree = BY_NAME.get(str(parameterisation)) is PREDICTIONS.get(prediction)
         # Epsilon is diffusers' default, so it need not be meant.
         if prediction != EPSILON and isinstance(parameterisation, str) and not agree:
@@ -168,10 +186,10 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
                 f"parameterisation is {parameterisation!r}; make the two agree, or give the "
                 "scheduler's alphas_cumprod (flow matching: leave schedule out)"
             )
+        check_betas("schedule", config)
         alphas = as_dense_tensor("schedule", alphas, expected)
         # Its last alpha is 0, or the small number that some schedulers put in its place.
-        zero_snr = getattr(config, "rescale_betas_zero_snr", False)
-        return Steps(alphas[:-1] if zero_snr else alphas)
+        return Steps(alphas[:-1] if config.get("rescale_betas_zero_snr") else alphas)
     if choice == "sigma":
         return sigma_schedule
     is_class = isinstance(choice, type)

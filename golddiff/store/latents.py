@@ -35,7 +35,8 @@ def index_latents(
     """Build a store of float32 latents, encoding images in one streaming pass.
 
     A latent is (mean of the VAE's posterior - shift) * scaling factor, the coordinates that latent
-    diffusion models are trained in. Encoding is deterministic: it uses the mean, not a sample.
+    diffusion models are trained in; ``latents_mean`` and ``latents_std`` of the VAE's configuration
+    are the shift and a divisor. Encoding is deterministic: it uses the mean, not a sample.
 
     Args:
         source: images from any source of :meth:`golddiff.ImageStore.build`.
@@ -70,8 +71,8 @@ def encode(vae: AutoencoderKL, images: torch.Tensor) -> torch.Tensor:
     if not hasattr(encoded, "latent_dist"):  # AutoencoderTiny, VQModel
         raise _no_vae(vae)
     mean = encoded.latent_dist.mean.float()
-    latents: torch.Tensor = (mean - _shift(vae)) * vae.config.scaling_factor
-    return latents.cpu()
+    shift, factor = _shift_and_factor(vae)
+    return _finite((mean - shift) * factor).cpu()
 
 
 @torch.no_grad()
@@ -80,7 +81,7 @@ def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> t
 
     Raises:
         ArgumentError: the latents are not a tensor (b, c, h, w) of floats, b at least 1 and c the
-            VAE's latent channels; not a VAE.
+            VAE's latent channels; the images hold NaN; not a VAE.
     """
     _check_vae(vae)
     batch_size = check_count("batch_size", batch_size)
@@ -89,10 +90,12 @@ def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> t
     if latents.ndim != 4 or not len(latents) or latents.shape[1] != channels:
         got = tuple(latents.shape)
         raise ArgumentError(f"latents: got shape {got}, expected (b, {channels}, h, w)")
+    shift, factor = _shift_and_factor(vae)
     images = []
     for part in torch.split(latents, batch_size):
-        raw = part.to(vae.device, torch.float32) / vae.config.scaling_factor + _shift(vae)
-        images.append(vae.decode(raw.to(vae.dtype)).sample.float().clamp(-1, 1).to(latents.device))
+        raw = part.to(vae.device, torch.float32) / factor + shift
+        decoded = _finite(vae.decode(raw.to(vae.dtype)).sample.float())
+        images.append(decoded.clamp(-1, 1).to(latents.device))
     return torch.cat(images)
 
 
@@ -106,8 +109,22 @@ def _no_vae(vae: object) -> ArgumentError:
     return ArgumentError(f"vae: got {type(vae).__name__}, expected a diffusers AutoencoderKL")
 
 
-def _shift(vae: AutoencoderKL) -> float:
-    return float(vae.config.get("shift_factor") or 0.0)
+def _shift_and_factor(vae: AutoencoderKL) -> tuple[torch.Tensor, torch.Tensor]:
+    """(1, c or 1, 1, 1) float32 each: a latent is (the VAE's - shift) * factor."""
+    mean, std = vae.config.get("latents_mean"), vae.config.get("latents_std")
+    if mean is None or std is None:
+        mean, std = vae.config.get("shift_factor") or 0.0, 1.0
+    shift, scale = (torch.tensor(v, device=vae.device).reshape(1, -1, 1, 1) for v in (mean, std))
+    return shift, vae.config.scaling_factor / scale
+
+
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    if not torch.isfinite(values).all():
+        raise ArgumentError(
+            "vae: its output holds NaN or infinity; many VAEs overflow in float16, so try "
+            "vae.float()"
+        )
+    return values
 
 
 class _Latents:
@@ -139,10 +156,4 @@ class _Latents:
             images = torch.from_numpy(pixels.astype(np.float32))
             if pixels.dtype == np.uint8:
                 images = images / 127.5 - 1
-            latents = encode(self._vae, images)
-            if not torch.isfinite(latents).all():
-                raise ArgumentError(
-                    "vae: its latents hold NaN or infinity; many VAEs overflow in float16, so try "
-                    "vae.float()"
-                )
-            yield Batch(latents.numpy(), labels)
+            yield Batch(encode(self._vae, images).numpy(), labels)

@@ -304,3 +304,17 @@ def test_bad_options_are_named(make_unet, tmp_path, options, message):
     write_weights(tmp_path / "a.safetensors", network, describe(network))
     with pytest.raises(ArgumentError, match=message):
         load_oracle(tmp_path / "a.safetensors", **options)
+
+
+@pytest.mark.parametrize("option", [{"use_flow_sigmas": True}, {"snr_shift_scale": 3.0}])
+def test_a_scheduler_whose_timesteps_are_not_those_of_its_betas_is_named(
+    diffusers_unet, tmp_path, option
+):
+    from diffusers import DDIMScheduler
+
+    diffusers_unet.save_pretrained(tmp_path)
+    DDIMScheduler().save_pretrained(tmp_path)
+    path = tmp_path / "scheduler_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | option))
+    with pytest.raises(CheckpointError, match=f"is no VP schedule: .*{next(iter(option))}"):
+        load_oracle(tmp_path)
