@@ -34,11 +34,13 @@ from golddiff.cli.prepare import prepare
 from golddiff.cli.restore import restore
 from golddiff.cli.sample_run import sample
 from golddiff.cli.studio import studio
+from golddiff.cli.terminal import unsaid
 from golddiff.system.errors import ArgumentError, GoldDiffError
 from golddiff.system.signals import signals_as_interrupt
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+UNREAD = 1
 NO_MEMORY = re.compile("can't allocate memory|out of memory")  # a RuntimeError of torch
 
 # Command-line names of options and arguments that error messages name differently.
@@ -119,12 +121,16 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
             if option.startswith("--") and not value:  # Path("") is the current folder
                 raise ArgumentError(f"{option}: got '', which is empty")
         status = commands(arguments, prog_name=program, standalone_mode=False)
+        if unsaid:
+            raise unsaid[0]
     except GoldDiffError as error:
         return _fail(_in_options(str(error), commands, arguments), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort) as error:
         if isinstance(error.__cause__, EOFError):  # typer turns every EOFError into an Abort
             raise error.__cause__ from None
         status = INTERRUPTED
+    except BrokenPipeError:  # golddiff ... | head
+        return UNREAD
     except OSError as error:
         # Readers and writers raise GoldDiffErrors; other OSErrors come from the disk or a path.
         parts = [str(part) for part in (error.filename, error.strerror) if part]

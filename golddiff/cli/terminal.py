@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +18,17 @@ from golddiff.system.progress import progress_bar as progress_bar
 from golddiff.system.progress import waiting as waiting
 from golddiff.system.units import byte_size, shape_text
 
+unsaid: list[OSError] = []  # why stdout was given up
+
 
 def say(*lines: str) -> None:
-    """Print lines of results and flush them."""
+    """Print lines of results and flush them; without stdout, a command still writes its files."""
     for line in lines:
-        print(printable(line), flush=True)  # file names may contain control characters
+        try:
+            print(printable(line), flush=True)  # file names may contain control characters
+        except OSError as error:  # its reader has ended, or its disk is full
+            unsaid.append(OSError(error.errno, error.strerror, "standard output"))
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def starting() -> None:

@@ -102,7 +102,7 @@ class ImageStore(TrainingSet):
         folder = path_of("path", path)
         manifest = Manifest.read(folder)
         manifest.check_sizes(folder)
-        return cls(folder, manifest, memory_limit)
+        return cls(folder.absolute(), manifest, memory_limit)
 
     @classmethod
     def build(
@@ -201,8 +201,7 @@ class ImageStore(TrainingSet):
 
         Unpickling opens the store at that path; StoreError if it holds other images by then.
         """
-        arguments = self.path.absolute(), self.residency.limit, self.manifest.images_checksum
-        return _reopened, arguments
+        return _reopened, (self.path, self.residency.limit, self.manifest.images_checksum)
 
     def __repr__(self) -> str:
         return f"ImageStore.open({str(self.path)!r})"

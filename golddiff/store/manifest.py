@@ -110,13 +110,12 @@ class Manifest:
 
     def names(self, folder: Path) -> list[str] | None:
         """The file name of each image of the store in ``folder``; None if it has none."""
-        if FILE_NAMES not in self.files or not (folder / FILE_NAMES).exists():
-            return None  # a store that was deleted while in use still serves its mapped images
-        text = (folder / FILE_NAMES).read_text(encoding="utf-8", errors="replace")
-        names = [printable(name) for name in text.split("\n")[:-1]]
-        if len(names) != self.n:
-            raise damaged(f"{folder / FILE_NAMES} is damaged")
-        return names
+        # A store that was deleted or built again while in use still serves its mapped images.
+        text = (folder / FILE_NAMES).read_bytes() if (folder / FILE_NAMES).exists() else b""
+        record = FileRecord(len(text), hashlib.sha256(text).hexdigest())
+        if self.files.get(FILE_NAMES) != record:
+            return None
+        return [printable(name) for name in text.decode("utf-8", "replace").split("\n")[:-1]]
 
     def check_sizes(self, folder: Path) -> None:
         """Check that every file exists and has the right size, and that the values are valid."""

@@ -151,7 +151,7 @@ def initialise(network: UNet) -> None:
 
 
 def save(run: Run, store: ImageStore, out: Path) -> None:
-    """Write the state to resume from, the averaged weights and the losses, each file atomically."""
+    """Write the averaged weights, the losses and the state to resume from, each file atomically."""
     settings = run.settings
     state = {
         "version": VERSION,
@@ -169,10 +169,6 @@ def save(run: Run, store: ImageStore, out: Path) -> None:
         "recent": run.recent,
         "commands": run.commands,
     }
-    with atomic_write("out", out / STATE) as temporary:
-        body = io.BytesIO()
-        torch.save(state, body)
-        temporary.write_bytes(body.getbuffer())
     training = {
         "data": store.manifest.source,
         "images": store.n,
@@ -192,6 +188,11 @@ def save(run: Run, store: ImageStore, out: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(["step", "seconds", "loss", "learning_rate"])
         writer.writerows(run.history)
+    # The last, because a finished run is not saved again.
+    with atomic_write("out", out / STATE) as temporary:
+        body = io.BytesIO()
+        torch.save(state, body)
+        temporary.write_bytes(body.getbuffer())
 
 
 def fingerprint(store: ImageStore) -> str:

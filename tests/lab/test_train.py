@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -105,6 +106,16 @@ def test_weights_of_another_network_are_refused_and_the_difference_named(digits,
     with pytest.raises(ArgumentError, match=r"prediction v_prediction \(here epsilon\)$"):
         train(digits, tmp_path / "run", small(1, prediction="epsilon", weights=first))
     assert train(digits, tmp_path / "run", small(1, weights=first)).seen == 8
+
+
+def test_a_run_whose_weights_cannot_be_written_goes_on(digits, tmp_path):
+    """Regression: the disk filled after the state was written, and the run counted as finished."""
+    train(digits, tmp_path, small(1))
+    full = mock.patch("golddiff_lab.training.run.write_folder", side_effect=OSError("full"))
+    with full, pytest.raises(OSError, match="full"):
+        train(digits, tmp_path, small(3))
+    assert train(digits, tmp_path, small(3)).step == 3
+    assert json.loads((tmp_path / "config.json").read_text())["training"]["steps"] == 3
 
 
 def test_a_network_without_the_state_of_its_run_is_not_replaced(digits, tmp_path):

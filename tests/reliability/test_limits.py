@@ -1,8 +1,10 @@
 """System limits: full disks, read-only folders, too many open files."""
 
+import json
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,3 +82,19 @@ def test_read_only_folder_is_reported(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"cannot write .* \(Read-only file system\)"):
         ImageStore.build(np.zeros((3, 4, 4), np.uint8), tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+@pytest.mark.parametrize(("stdout", "status"), [("/dev/full", 2), ("| true", 1)])
+def test_results_are_written_although_nobody_reads_the_output(tmp_path, stdout, status):
+    """Regression: a command that could not print ended before it wrote its files."""
+    command = f"{sys.executable} -m golddiff index digits s --limit 20 --json a.json"
+    target = stdout if stdout.startswith("|") else f"> {stdout}"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} {target}; exit ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, ImageStore.open(tmp_path / "s").n) == (status, 20)
+    assert json.loads((tmp_path / "a.json").read_text())["n"] == 20
+    expected = "golddiff: standard output: No space left on device\n" if status == 2 else ""
+    assert done.stderr == expected
