@@ -4,3 +4,18 @@ Shared arguments: ``flat`` (N, D) holds the stored images, uint8 or float32, wit
 ``flat * scale + offset``; ``rows`` (k,) selects images, ``log_weights`` (k,) are added to their
 logits; ``x`` (b, D) are queries and ``gain`` is 1 / (2 sigma^2).
 """
+
+import logging
+import tempfile
+
+import numba
+
+try:
+    numba.njit(cache=True)(lambda: None)
+except RuntimeError:  # neither the package's folder nor the user's cache can be written
+    logging.getLogger("golddiff").warning(
+        "compiled loops are lost when this process ends, since no folder for them can be written; "
+        "the environment variable NUMBA_CACHE_DIR names one"
+    )
+    TEMPORARY = tempfile.TemporaryDirectory(prefix="golddiff-")
+    numba.config.CACHE_DIR = TEMPORARY.name

@@ -1,6 +1,7 @@
 """System limits: full disks, read-only folders, too many open files."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -98,3 +99,24 @@ def test_results_are_written_although_nobody_reads_the_output(tmp_path, stdout, 
     assert json.loads((tmp_path / "a.json").read_text())["n"] == 20
     expected = "golddiff: standard output: No space left on device\n" if status == 2 else ""
     assert done.stderr == expected
+
+
+def test_without_a_folder_for_compiled_loops_they_go_into_a_temporary_one(tmp_path):
+    """Regression: a traceback where neither the package nor the home folder can be written."""
+    code = """
+        from pathlib import Path
+        from numba.core import caching
+        caching._CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
+        import numpy as np
+        from golddiff.kernels import TEMPORARY, draw_weights
+        one = np.ones(16, np.float32)
+        print(draw_weights.weight_sums(one, one[0], one[0])[0], *Path(TEMPORARY.name).iterdir())
+    """
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    total, folder = done.stdout.split()
+    assert (float(total), Path(folder).exists()) == (16, False)
+    assert "NUMBA_CACHE_DIR names one" in done.stderr
