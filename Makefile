@@ -54,7 +54,7 @@ format: $(VENV)/.installed
 
 # The documentation, into site/; a warning is an error.
 docs: $(VENV)/.installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # The wheel in a clean environment, and every command of README and guides from it.
 release-check:

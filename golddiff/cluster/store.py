@@ -47,14 +47,12 @@ class ShardedStore(TrainingSet):
 
     Every denoiser and schedule of golddiff takes it in place of an :class:`golddiff.ImageStore`.
     Rows number the images of all shards, one shard after another. ``images`` and ``values`` fetch
-    pixels from the shards; ``flat`` is unavailable.
+    pixels from the shards; ``flat`` is unavailable. Other attributes are those of an ImageStore.
 
     Attributes:
         paths: paths of the shards, in order.
         borders: the range of rows of each shard.
         pool: the shards' processes; lists missing shards and counts traffic.
-        n, shape, d, class_names, class_counts, classes, is_pixels, radius, labels, manifest,
-            artifacts, factors: as for an ImageStore.
         path: folder for results computed from all shards.
     """
 

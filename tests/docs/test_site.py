@@ -21,7 +21,7 @@ MAX_BYTES = 40_000  # of a page's text
 def site(tmp_path_factory):
     """The folder of the built site."""
     out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(out)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(out)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     result = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -106,7 +106,7 @@ def test_without_a_folder_for_compiled_loops_they_go_into_a_temporary_one(tmp_pa
     code = """
         from pathlib import Path
         from numba.core import caching
-        caching._CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
+        caching.CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
         import numpy as np
         from golddiff.kernels import TEMPORARY, draw_weights
         one = np.ones(16, np.float32)
