@@ -55,9 +55,10 @@ def recommended(
 
     GoldDiff over PCA, with one softmax per neighbourhood, so that adjacent values come from the
     same images. The schedule is that of the paper's text, with the nearest 64 to 128 images in a
-    golden subset, 16 to 32 for grey images, and all of them for points. The mask threshold gives
-    pictures of the requested novelty. It is calibrated once per store and saved with it, see
-    :func:`dial`: this takes seconds for images of 32 x 32 and some twenty seconds for 64 x 64.
+    golden subset, 16 to 32 for grey images, and all for points; of smaller classes, 5 to 10% of all
+    images. The mask threshold gives pictures of the requested novelty. It is calibrated once per
+    store and saved with it, see :func:`dial`: this takes seconds for images of 32 x 32 and some
+    twenty seconds for 64 x 64.
 
     Args:
         store: the training set.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import Progress
 
 from golddiff.cli.command import command, option
-from golddiff.cli.options import Limit, Seed, Size, check_apart
+from golddiff.cli.options import Seed, Size, check_apart
 from golddiff.cli.terminal import progress_bar, say, starting, waiting
 from golddiff.estimators.registry import (
     DEFAULT_METHOD,
@@ -48,9 +48,11 @@ class DemoOptions:
     out: Path = option("Folder for the pictures.", Path("demo"))
     data: str | None = option("Your own images, instead of the built-in digits and patches.", None)
     size: Size = None
-    limit: Limit = 2000
+    limit: int | None = option("With --data: read at most this many images; default 2000.", None)
     seed: Seed = 0
-    novelty: float | None = option("A novelty to draw, from 0 to 1; default 0.7.", None)
+    novelty: float | None = option(
+        "Another novelty to draw, from 0 to 1; the sources are of its first picture.", None
+    )
 
 
 @command
@@ -63,8 +65,9 @@ def demo(options: DemoOptions) -> None:
       golddiff demo --data photos/ --size 32 --out photos-demo
     """
     data, size, seed, out = options.data, options.size, options.seed, options.out
-    if size is not None and data is None:
-        raise ArgumentError("size: applies to --data only")
+    for name, value in (("size", size), ("limit", options.limit)):
+        if value is not None and data is None:
+            raise ArgumentError(f"{name}: applies to --data only")
     if size is not None and size**2 > MAX_VALUES:
         raise ArgumentError(
             f"size: got {size}, expected at most {MAX_VALUES:,} values in a picture, such as 32"
@@ -83,7 +86,8 @@ def demo(options: DemoOptions) -> None:
 
     check_settings(1, STEPS, "ddim", seed)
     start = time.perf_counter()
-    reading = SourceOptions(size=size, limit=options.limit, skip_bad=True)
+    limit = 2000 if options.limit is None else options.limit
+    reading = SourceOptions(size=size, limit=limit, skip_bad=True)
     parts = BUILT_IN if data is None else ((data, reading, 8),)
     stores = [_open(source, reading) for source, reading, _ in parts]
     dial_with_bar(stores[-1])

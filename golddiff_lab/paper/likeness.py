@@ -55,7 +55,6 @@ class Column:
         oracle: name of the oracle; default: that of the data set.
         steps, sampler, oracle_sampler: sampling of both sides.
         conditional: whether images are class-conditional, with the classes in turn.
-        missing: text for tables if the oracle is not available.
     """
 
     title: str
@@ -66,7 +65,6 @@ class Column:
     sampler: str = "ddim"
     oracle_sampler: str | None = None
     conditional: bool = False
-    missing: str = NO_ORACLE
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def column_here(context: Context, column: Column) -> Here | str:
         return NO_DATA
     oracle = context.oracle(column.oracle or column.data)
     if oracle is None:
-        return column.missing
+        return NO_ORACLE
     if context.most_steps is not None and column.steps > context.most_steps:
         return NOT_RUN
     labels = None

@@ -73,7 +73,6 @@ PAIRING_NOTE = (
     "pairing runs Heun on both sides; the paper has no figures for it. Checkpoints: "
     "`--oracle cifar10-edm-vp=PATH`, `-edm-ve`, `afhq-edm-vp`, `afhq-edm-ve`."
 )
-NO_CHECKPOINT = "no checkpoint here"
 
 MAIN_COLUMNS = (
     Column("CIFAR-10", "cifar10", "CIFAR-10"),
@@ -115,9 +114,9 @@ def _edm(network: str, data: str, title: str) -> tuple[Column, Column]:
     oracle, named = f"{data}-edm-{network}", f"EDM-{network.upper()}, {title}"
     return (
         Column(f"{named}, the authors' pairing", data, named, oracle,
-               oracle_sampler="heun", missing=NO_CHECKPOINT),
+               oracle_sampler="heun"),
         Column(f"{named}, Heun on both sides", data, None, oracle,
-               sampler="heun", missing=NO_CHECKPOINT),
+               sampler="heun"),
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def test_missing_data_and_checkpoints_are_reported_as_missing(all_pages):
     part = text[text.index("### CelebA-HQ") : text.index("### AFHQv2")]
     assert part.count("no data here") == 6
     assert "| PCA | 0.009 | 0.802 | 6.040 | 5.460 | no data here |" in " ".join(part.split())
-    assert page(all_pages, "edm").count("no checkpoint here") == 5
+    assert page(all_pages, "edm").count("no oracle here") == 5
     assert not any(r["column"].startswith("EDM-VE") for r in figures(all_pages, "edm")["rows"])
 
 
