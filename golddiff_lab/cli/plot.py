@@ -21,7 +21,7 @@ class PlotOptions:
         "JSON files written by evaluate, reproduce, bench or sample.", metavar="PATH.json..."
     )
     out: Path | None = option(
-        "The picture to write, for a single JSON file; default: PATH.png beside each file.", None
+        "The picture to write, for a single JSON file; default: PATH.plot.png beside each file.", None
     )
     title: str = option("Title above the plots.", "")
 
@@ -38,7 +38,7 @@ def plot(options: PlotOptions) -> None:
     paths = options.paths
     if options.out is not None and len(paths) > 1:
         raise ArgumentError(f"out: got {len(paths)} JSON files, expected one")
-    targets = [options.out or path.with_suffix(".png") for path in paths]
+    targets = [options.out or path.with_suffix(".plot.png") for path in paths]
     for target in targets:
         check_writable("out", target, PICTURES)
     bodies = [_read(path) for path in paths]

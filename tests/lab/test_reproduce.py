@@ -286,7 +286,7 @@ def test_plot_draws_the_json_file_of_sample():
     command = ["sample", "--method", "wiener", "--n", "2", "--steps", "3", "--json", "run.json"]
     assert run(command) == 0
     assert run(["plot", "run.json", "--title", "Wiener"]) == 0
-    with Image.open("run.png") as picture:
+    with Image.open("run.plot.png") as picture:
         assert picture.width > 500
 
 

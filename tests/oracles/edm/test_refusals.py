@@ -35,7 +35,7 @@ def test_planted_code_runs_under_plain_pickle(tmp_path, monkeypatch):
         (exec, ("open('PROOF', 'w')",), "exec"),
         (getattr, ("text", "format"), "getattr"),
         (__import__, ("antigravity",), "__import__"),
-        (open, ("PROOF", "w"), "io.open" if open.__module__ == "io" else "open"),
+        (open, ("PROOF", "w"), f"{open.__module__}.open"),
         (pickle.loads, (b"N.",), "_pickle.loads"),
         (torch.load, ("PROOF",), "torch.serialization.load"),
         (np.load, ("PROOF",), "numpy.load"),
