@@ -76,7 +76,7 @@ def test_a_report_begins_with_output_patchwork_nearest_and_sources(store, tmp_pa
     rows, distances = run.novelty.nearest.tolist(), run.novelty.distances[:, 0]
     nearest = store.flat[rows[0]].reshape(3, 8, 8).transpose(1, 2, 0)
     assert np.array_equal(pictures[2], nearest)
-    assert len(pictures) == 3 + 8
+    assert len(pictures) == 3 + 1
     # Optimal returns the nearest training image, so all of the picture comes from it.
     assert (
         f"#{rows[0]} (class {rows[0] % 3}): distance {distances[0]:.4f}, novelty 0.00, a copy"
@@ -121,6 +121,19 @@ def test_outputs_of_heun_outside_the_range_of_pixels_are_not_clipped_for_the_che
     doubled = replace(run, images=2 * run.images, attribution=beyond)
     assert doubled.images.abs().max() > 1.1
     assert write_report(doubled, denoiser, tmp_path / "r.html") < 1e-4
+
+
+def test_a_report_by_another_denoiser_is_refused(store, tmp_path):
+    run = sample(Optimal(store), 1, attribution=True)
+    with pytest.raises(ArgumentError, match=r"denoiser: got PCA\(.* did not generate <Samples"):
+        write_report(run, PCA(store), tmp_path / "r.html")
+
+
+def test_images_without_weight_are_not_listed(store, tmp_path):
+    _, text = write(store, GoldDiff(Optimal(store)), tmp_path / "r.html", n=1)
+    assert text.count("main source of") == 1
+    assert "1 image below, with 100% of the weight. " in text
+    assert ">0%" not in text
 
 
 def test_class_names_and_settings_are_escaped(make_store, smooth_images, tmp_path):

@@ -20,10 +20,10 @@ from golddiff.attribution import Attribution
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import describe
 from golddiff.figures.curves import Panel, Series, draw_panels
-from golddiff.figures.sources import figure, image_name, percent
+from golddiff.figures.sources import figure, heavy, image_name, percent
 from golddiff.recording import Subsets
 from golddiff.samplers import check_denoises
-from golddiff.sampling import Samples
+from golddiff.sampling import Samples, about_denoiser
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
 from golddiff.system.arguments import path_of
@@ -67,7 +67,7 @@ def write_report(
 
     Args:
         samples: result of ``sample(..., attribution=True)``.
-        denoiser: the denoiser that generated them.
+        denoiser: the denoiser that generated them, or an equal one.
         path: the ``.html`` file to write.
         settings: other settings to list, such as seed, sampler and labels.
         to_images: converts stored values to images for display. For latents, a decoder from
@@ -78,7 +78,8 @@ def write_report(
         and their weights, in units of x0.
 
     Raises:
-        ArgumentError: samples without attribution, or of points; a path that cannot be written.
+        ArgumentError: samples without attribution, of points or of another denoiser; a path that
+            cannot be written.
     """
     target = path_of("path", path)
     check_writable("path", target, (".html", ".htm"))
@@ -88,6 +89,8 @@ def write_report(
         raise ArgumentError(
             "samples: attribution was not recorded; generate them with attribution=True"
         )
+    if {**samples.about, **about_denoiser(denoiser)} != samples.about:
+        raise ArgumentError(f"denoiser: got {denoiser!r}, which did not generate {samples!r}")
     if len(store.shape) != 3:
         raise ArgumentError(
             f"samples: got points of shape {store.shape}, a report shows images (C, H, W)"
@@ -147,6 +150,8 @@ def _card(
     """HTML of output ``number`` (C, H, W); no novelty if there is one training image."""
     store = attribution.store
     rows, weights = attribution.top_images(SOURCES)
+    shown = heavy(weights)
+    rows, weights = rows[:shown], weights[:shown]
     main = attribution.patchwork()
     nearest, nearness = 0, ""
     if novelty is not None:
@@ -188,13 +193,13 @@ def _facts(attribution: Attribution, weights: F64, restored: bool) -> str:
     least, most = float(attribution.effective.min()), float(attribution.effective.max())
     spread = "" if attribution.locations == "image" else f" (median; {least:.3g} to {most:.3g})"
     left = len(attribution.images) - len(weights)
-    others = f", and {counted(left, 'other')} the rest" if left else ""
+    held = percent(float(weights.sum()))
+    others = f"; {counted(left, 'other')} with the rest" if left and held != "100%" else ""
     # A restoration is the weighed images with what is known put back.
     error = "" if restored else f", and give the output within {attribution.top_error():.2g} (RMSE)"
     return (
         f"Effective number of images of one {location}: {median:.3g}{spread}. "
-        f"The {len(weights)} images below hold {percent(float(weights.sum()))} of the weight"
-        f"{others}. "
+        f"{counted(len(weights), 'image')} below, with {held} of the weight{others}. "
         f"The {attribution.sources.shape[1]} main training images of each {location} alone hold "
         f"{percent(float(attribution.mass.mean()))} of its weight on average{error}."
     )
@@ -252,6 +257,7 @@ def _settings(samples: Samples, denoiser: Denoiser, others: Mapping[str, Any]) -
         described = describe(denoiser)
     lines = {
         "training set": samples.about["data"],
+        "images checksum": samples.about["images_checksum"],
         "method": samples.about["method"],
         **dict(_flat(described)),
         "steps": f"{len(levels)}, noise {levels[0]:.3g} to {levels[-1]:.2g}",
