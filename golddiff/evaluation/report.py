@@ -89,7 +89,9 @@ def write_report(
         raise ArgumentError(
             "samples: attribution was not recorded; generate them with attribution=True"
         )
-    if {**samples.about, **about_denoiser(denoiser)} != samples.about:
+    restored = samples.about["method"].startswith("Restoring(")
+    # A restoration's page takes the denoiser that it restores with.
+    if not restored and {**samples.about, **about_denoiser(denoiser)} != samples.about:
         raise ArgumentError(f"denoiser: got {denoiser!r}, which did not generate {samples!r}")
     if len(store.shape) != 3:
         raise ArgumentError(
@@ -100,7 +102,6 @@ def write_report(
         float((attribution.reconstruct().clip(-limit, limit) - image).abs().max())
         for attribution, image in zip(attributions, samples.images, strict=True)
     ]
-    restored = samples.about["method"].startswith("Restoring(")
     shown = samples.images[:MAX_CARDS]
     novelty = samples.novelty if store.n > 1 else None
     cards = "\n".join(
