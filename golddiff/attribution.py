@@ -51,7 +51,7 @@ class Attribution:
         main_weights: weights of ``main``, same shape.
         total: (D,) float64 output, recomputed from all weights and values.
         rounding: estimated difference between ``total`` and the denoiser's output, whose weights
-            are computed in float32.
+            are computed in float32; too low for PSPC and SCFDM, whose weights are averages.
         seamless: maps weighted sums of values and their differences to the output, for
             ``PCA(share="seamless")``; None: the output is the weighted sum of the values.
     """

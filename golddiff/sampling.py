@@ -27,6 +27,7 @@ from golddiff.samplers import (
     noised,
     normal,
 )
+from golddiff.store.artifacts import digest_of
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty, novelty
 from golddiff.system.arguments import as_dense_tensor, check_dense, check_positive, path_of
@@ -34,7 +35,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import atomic_write, check_pictures, check_writable, is_folder
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import check_count
-from golddiff.system.pictures import draw_grid, png, save, to_pixels
+from golddiff.system.pictures import draw_grid, own_texts, png, save, to_pixels
 from golddiff.system.progress import progress_bar
 from golddiff.system.units import shape_text
 
@@ -67,8 +68,8 @@ class Samples:
             estimates it (``AdaptiveSchedule``); else None.
         share: smallest share of the training images available at any step; below 1 if shards of
             the store were missing.
-        about: method with settings, training images, sampler, steps, seed, labels, noise of the
-            start and version as text, which PNG files also carry.
+        about: method with settings, training images, sampler, steps, seed, labels, start and
+            version as text, which PNG files also carry. Arrays are given by a short checksum.
         store: the training set, or another object that has the shape of the images.
     """
 
@@ -243,16 +244,19 @@ def sample(
     )
     noise_given = x_init is not None or generator is not None
     about = {
-        **_about(denoiser),
+        **about_denoiser(denoiser),
         "sampler": sampler,
         "steps": f"{len(levels)} steps",
-        "seed": "noise given" if noise_given else f"seed {seed}",
+        "seed": f"noise given {_digest(noise)}" if noise_given else f"seed {seed}",
         "software": f"golddiff {__version__}",
     }
     if classes is not None:
         about["labels"] = " ".join(map(str, classes.flatten().tolist()))
     if start is not None:
-        about["start"] = f"images with noise {levels[0]:g}"
+        images = _digest(start[0].detach().to("cpu", torch.float32))
+        about["start"] = f"images {images} with noise {levels[0]:g}"
+    if levels != _levels(None, steps, sampler, start):
+        about["sigmas"] = " ".join(f"{level:.9g}" for level in levels)
     estimating = not attribution and getattr(denoiser, "estimates", False)
     callers: list[Any] = []  # one per batch; they record errors or attribution
     outputs: list[list[torch.Tensor]] = []  # predicted x0, [batch][step]
@@ -368,31 +372,24 @@ def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]
     return values.detach().to("cpu", torch.float32)
 
 
-def own_texts(path: Path) -> dict[str, str]:
-    """The texts of a PNG file that :meth:`Samples.save` wrote; empty for any other file.
-
-    A picture of one image has its number as "image", a grid has not.
-    """
-    from PIL import Image
-
-    try:
-        with Image.open(path) as picture:
-            texts: dict[str, str] = {str(name): str(text) for name, text in picture.info.items()}
-    except Exception:  # the file may hold anything
-        return {}
-    return texts if texts.get("software", "").startswith("golddiff ") else {}
-
-
-def _about(denoiser: Denoises) -> dict[str, str]:
+def about_denoiser(denoiser: Denoises) -> dict[str, str]:
     """A denoiser's method, such as 'GoldDiff(PCA)', settings and training images, without paths."""
     base, kind = getattr(denoiser, "base", None), type(denoiser)
     store: Any = denoiser.store
     about = {"method": kind.__name__ if base is None else f"{kind.__name__}({type(base).__name__})"}
     if kind.__repr__ is not object.__repr__:  # which has an address instead of settings
         with suppress(Exception):  # the caller's class may not have the attributes of a repr
-            text = repr(denoiser).replace(repr(store), "store")
-            about["denoiser"] = " ".join(text[:MAX_REPR].split())
+            text = " ".join(repr(denoiser).replace(repr(store), "store").split())
+            about["denoiser"] = text if len(text) <= MAX_REPR else f"{text[:MAX_REPR]}..."
+    if priors := getattr(denoiser, "priors", ()):
+        about["log weights"] = _digest(np.stack([prior.values for prior in priors]))
     if hasattr(store, "manifest"):
         images = "" if len(store.shape) == 1 else "images, "
         about["data"] = f"{store.manifest.source}: {store.n:,} {images}{shape_text(store.shape)}"
+        about["images_checksum"] = store.manifest.images_checksum
     return about
+
+
+def _digest(values: Any) -> str:
+    """A short checksum of an array, which tells runs apart."""
+    return digest_of({"": np.asarray(values)})[:12]

@@ -102,6 +102,24 @@ def test_sources_and_output_differ_by_no_more_than_the_rounding_of_equal_weights
     assert all(d <= 1e-6 + a.rounding for d, a in zip(differences, attributions, strict=True))
 
 
+def test_the_rounding_of_kamb_counts_equal_patches_of_one_image(make_store):
+    """A patch of the query is as near to a patch as to its mirror image, in the same image."""
+    noise = torch.rand(1, 3, 15, 8, generator=torch.Generator().manual_seed(0))
+    pixels = torch.cat([noise, noise.flip(3)], dim=3).mul(255).round().byte()
+    store = make_store(torch.cat([pixels, torch.zeros_like(pixels)]))
+    (attribution,) = Kamb(store, 3, "circular").attribute(torch.zeros(1, 3, 15, 16), 0.01)
+    assert attribution.rounding > 1e-3
+
+
+def test_images_without_weight_are_sources_with_weight_0(make_store, smooth_images):
+    store = make_store(smooth_images(200))
+    x = store.images([5])
+    for denoiser in (PSPCSquare(store, 8), SCFDM(store, 0.0)):
+        (attribution,) = denoiser.attribute(x, 0.002, top=5)
+        assert attribution.sources[0].tolist() == [5, 0, 1, 2, 3]
+        assert attribution.weights[0].tolist() == [1, 0, 0, 0, 0]
+
+
 def test_weighted_sources_of_points_add_up_to_the_output(points, queries):
     for make in (Optimal, PCA):
         for denoiser in (make(points), GoldDiff(make(points))):

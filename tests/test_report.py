@@ -60,7 +60,7 @@ def test_a_report_is_one_page_without_links_or_scripts(store, make, tmp_path):
     assert page.tags.count("article") == 3
     assert error < 1e-4
     assert f"difference in this run is {error:.2g}" in text
-    assert "<b>pass</b> (tolerance 0.0001, " in text
+    assert "<b>pass</b> (tolerance 0.0001)" in text
     assert [p.name for p in (tmp_path / "new folder").iterdir()] == ["report.html"]
 
 
@@ -76,7 +76,7 @@ def test_a_report_begins_with_output_patchwork_nearest_and_sources(store, tmp_pa
     rows, distances = run.novelty.nearest.tolist(), run.novelty.distances[:, 0]
     nearest = store.flat[rows[0]].reshape(3, 8, 8).transpose(1, 2, 0)
     assert np.array_equal(pictures[2], nearest)
-    assert len(pictures) == 3 + 8
+    assert len(pictures) == 3 + 1
     # Optimal returns the nearest training image, so all of the picture comes from it.
     assert (
         f"#{rows[0]} (class {rows[0] % 3}): distance {distances[0]:.4f}, novelty 0.00, a copy"
@@ -95,14 +95,45 @@ def test_the_report_says_fail_if_the_weights_do_not_give_the_output(store, tmp_p
     assert "<b>FAIL</b>" in (tmp_path / "r.html").read_text("utf-8")
 
 
-def test_the_report_says_pass_where_rounding_of_the_weights_explains_the_difference(
-    store, tmp_path
+@pytest.mark.parametrize(
+    ("moved", "rounding", "verdict"),
+    [
+        (0.004, 0.005, "pass</b> (tolerance 0.005, more where float32 leaves"),
+        (0.5, 0.005, "FAIL</b> (tolerance 0.005, "),
+        (0.5, 0.91, "undecided</b> (tolerance 0.01, more where"),
+        (1.0, 0.91, "FAIL</b> (tolerance 0.01, "),
+    ],
+)
+def test_the_report_says_pass_only_where_the_tolerance_that_it_prints_is_small(
+    store, moved, rounding, verdict, tmp_path
 ):
     run = sample(Optimal(store), 2, attribution=True)
-    uncertain = [replace(sources, rounding=0.02) for sources in run.attribution]
-    moved = replace(run, images=run.images + 0.01, attribution=uncertain)
-    write_report(moved, Optimal(store), tmp_path / "r.html")
-    assert "<b>pass</b>" in (tmp_path / "r.html").read_text("utf-8")
+    uncertain = [replace(sources, rounding=rounding) for sources in run.attribution]
+    forged = replace(run, images=run.images + moved, attribution=uncertain)
+    write_report(forged, Optimal(store), tmp_path / "r.html")
+    assert f"<b>{verdict}" in (tmp_path / "r.html").read_text("utf-8")
+
+
+def test_outputs_of_heun_outside_the_range_of_pixels_are_not_clipped_for_the_check(store, tmp_path):
+    denoiser = Optimal(store)
+    run = sample(denoiser, 2, sampler="heun", attribution=True)
+    beyond = [replace(sources, total=2 * sources.total) for sources in run.attribution]
+    doubled = replace(run, images=2 * run.images, attribution=beyond)
+    assert doubled.images.abs().max() > 1.1
+    assert write_report(doubled, denoiser, tmp_path / "r.html") < 1e-4
+
+
+def test_a_report_by_another_denoiser_is_refused(store, tmp_path):
+    run = sample(Optimal(store), 1, attribution=True)
+    with pytest.raises(ArgumentError, match=r"denoiser: got PCA\(.* did not generate <Samples"):
+        write_report(run, PCA(store), tmp_path / "r.html")
+
+
+def test_images_without_weight_are_not_listed(store, tmp_path):
+    _, text = write(store, GoldDiff(Optimal(store)), tmp_path / "r.html", n=1)
+    assert text.count("main source of") == 1
+    assert "1 image below, with 100% of the weight. " in text
+    assert ">0%" not in text
 
 
 def test_class_names_and_settings_are_escaped(make_store, smooth_images, tmp_path):

@@ -1,12 +1,14 @@
 """The samples of a run can be shown and saved, with what made them."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import golddiff
-from golddiff import PCA, GoldDiff, Optimal, PaperSchedule, sample
+from golddiff import PCA, GoldDiff, Kamb, Optimal, PaperSchedule, sample
 from golddiff.system.errors import ArgumentError
 
 
@@ -63,7 +65,9 @@ def test_pictures_say_what_made_them(make_store, smooth_images, tmp_path):
     sample(denoiser, 2, steps=2, labels=[2, 1], start=start).save(tmp_path)
     with Image.open(tmp_path / "0001.png") as picture:
         texts = picture.text
-    assert (texts["labels"], texts["start"]) == ("1", "images with noise 0.7")
+    assert texts["labels"] == "1"
+    assert re.fullmatch("images [0-9a-f]{12} with noise 0.7", texts["start"])
+    assert texts["images_checksum"] == store.manifest.images_checksum
     assert texts["data"] == f"{store.manifest.source}: 60 images, 8 x 8 grey"
     assert texts["denoiser"].startswith("GoldDiff(PCA(store, mask_threshold=0.07), ")
     assert "PaperSchedule(k_min=10, k_max=15" in texts["denoiser"]
@@ -72,6 +76,25 @@ def test_pictures_say_what_made_them(make_store, smooth_images, tmp_path):
         assert picture.text["labels"] == "2 1"
     guided = sample(golddiff.guided(PCA(store, 0.07), 2, 1.5), 1, steps=2)
     assert guided.about["denoiser"] == "guided(PCA(store, mask_threshold=0.07), 2, 1.5)"
+
+
+def test_different_runs_carry_different_texts(store):
+    denoiser, images = Optimal(store), store.images([0, 5])
+    weights = torch.zeros(2, store.n)
+    weights[1, 0] = 1
+    noise = torch.randn(2, 2, *store.shape)
+    pairs = [(float(size), 3) for size in range(1, 200)]
+    runs = [
+        [sample(denoiser, 2, steps=3), sample(denoiser, 2, sigmas=[40, 1, 0.02])],
+        [sample(denoiser, 2, steps=3, start=(image, 1.0)) for image in images],
+        [sample(denoiser, 2, steps=3, x_init=x.expand(2, *store.shape)) for x in noise[0]],
+        [sample(denoiser.given(w), 2, steps=3) for w in weights],
+    ]
+    for one, other in runs:
+        assert one.about != other.about
+    assert runs[0][1].about["sigmas"] == "40 1 0.02"
+    assert "sigmas" not in runs[0][0].about
+    assert sample(Kamb(store, pairs), 1, steps=1).about["denoiser"].endswith("...")
 
 
 def test_saving_to_a_folder_replaces_the_images_of_an_earlier_run_only(store, tmp_path):

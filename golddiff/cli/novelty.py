@@ -23,7 +23,7 @@ from golddiff.cli.options import (
 )
 from golddiff.cli.terminal import say, starting, waiting, write_json
 from golddiff.system.errors import ArgumentError, printable
-from golddiff.system.files import PICTURES, check_writable
+from golddiff.system.files import check_writable
 from golddiff.system.units import shape_text
 
 if TYPE_CHECKING:
@@ -77,13 +77,14 @@ def novelty(options: _NoveltyOptions) -> None:
     if out is not None and len(opened.shape) != 3:
         raise ArgumentError("out: got a training set of points, expected images")
     with waiting("reading pictures") as watch:
-        images, names = _read(pictures, opened, options.value_range, watch)
+        images, names, skipped = _read(pictures, opened, options.value_range, watch)
     with waiting("finding the nearest training images") as watch:
         result = golddiff.novelty(images, opened, watch)
     with waiting("measuring sharpness and speckle"):
         quality = _sharpness_and_speckle(images, opened)
     figures: dict[str, Any] = {
         "pictures": len(images),
+        "skipped": skipped,
         "training_images": opened.n,
         "mean_novelty": float(result.novelty.mean()),
         "copies": int(result.copies.sum()),
@@ -94,6 +95,7 @@ def novelty(options: _NoveltyOptions) -> None:
         "files": names or None,
         "nearest": result.nearest.tolist(),
         "nearest_files": result.files,
+        "distances": result.distances.tolist(),
         "copied": result.copies.tolist(),
     }
     say(f"{result.about} pictures, compared with {opened.n:,} training images")
@@ -102,7 +104,7 @@ def novelty(options: _NoveltyOptions) -> None:
         say(f"{', '.join(measured)} (training images: 1)")
     if out is not None:
         with waiting("writing the page"):
-            write_novelty_report(result, images, opened, out, names)
+            write_novelty_report(result, images, opened, out, names, len(skipped))
         say(f"{out}: the pictures, least new first, beside their nearest training images")
     write_json(options.json, figures)
 
@@ -112,8 +114,8 @@ def _read(
     store: golddiff.ImageStore,
     value_range: tuple[float, ...] | None,
     watch: Callable[[int, int], None],
-) -> tuple[torch.Tensor, list[str]]:
-    """The pictures in the store's size, channels and value range, and their file names if any."""
+) -> tuple[torch.Tensor, list[str], list[tuple[str, str]]]:
+    """The pictures in the store's form, their file names if any, and those that are unreadable."""
     import torch
 
     from golddiff.store.opening import open_source
@@ -142,16 +144,17 @@ def _read(
         )
     names = [printable(name) for name in source.names]
     if isinstance(pictures, list):  # of one folder
-        names = [os.path.basename(name) for name in names]
-    return images, names if len(names) == len(images) else []
+        above = os.path.commonpath([path.parent for path in pictures])
+        names = [os.path.relpath(name, above) for name in names]
+    return images, names if len(names) == len(images) else [], source.skipped
 
 
 def _without_grid(folder: Path) -> Path | list[Path]:
     """The pictures of a path, without the grid.png that ``golddiff sample --out FOLDER`` adds."""
-    from golddiff.sampling import own_texts
     from golddiff.sources.decode import EXTENSIONS
+    from golddiff.sources.folders import files_below
+    from golddiff.system.pictures import own_texts
 
-    grid = folder / "grid.png"
     if folder.suffix.lower() in EXTENSIONS and folder.is_file():
         texts = own_texts(folder)
         if texts and "image" not in texts:
@@ -160,9 +163,11 @@ def _without_grid(folder: Path) -> Path | list[Path]:
                 "writes them with --out folder/ or --out pictures.npz"
             )
         return [folder]
-    if not ((folder / "0000.png").is_file() and grid.is_file()):
+    texts = own_texts(folder / "grid.png")
+    if not texts or "image" in texts:
         return folder
-    return [p for p in sorted(folder.iterdir()) if p.suffix.lower() in PICTURES and p != grid]
+    others = (folder / name for name in files_below(folder)[0] if name != "grid.png")
+    return [path for path in others if path.suffix.lower() in EXTENSIONS]
 
 
 def _sharpness_and_speckle(

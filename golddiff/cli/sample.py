@@ -181,6 +181,8 @@ class SampleRun:
             "method": job.method,
             "settings": self.settings,
             "denoiser": samples.about.get("denoiser"),
+            "data": job.images.data,
+            "reading": job.images.reading.given(),
             "store": {"description": describe(self.store), **summary(self.store)},
             "n": job.n,
             "steps": job.steps,

@@ -155,7 +155,7 @@ def _explain(run: SampleRun, path: Path) -> None:
         "sampler": job.sampler,
         "seed": job.seed,
         "start": None if job.start is None else f"{job.start}, strength {job.strength:g}",
-        "labels": None if run.labels is None else ", ".join(map(str, dict.fromkeys(run.labels))),
+        "labels": None if run.labels is None else ", ".join(map(str, run.labels)),
     }
     with waiting("explaining the pictures"):
         error = golddiff.write_report(run.samples, run.denoiser, path, settings=settings)

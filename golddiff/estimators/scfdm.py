@@ -15,7 +15,7 @@ from golddiff.noise import seed_of_sigma
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import as_support
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import ABSENT, AnySupport, Prior, Supports, per_query
+from golddiff.support import AnySupport, Prior, Supports, per_query
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, QueryResult
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.numbers import F32, check_count, check_seed
@@ -112,4 +112,4 @@ class SCFDM(Optimal):
         parts = as_support(support).split(self.part_size)
         for part, logits in mixed(parts, partial(self.logits, copies, sigma), shares):
             values = values_at(self.images, part.rows, pixel)
-            yield Contribution(part.rows, logits.clip(min=ABSENT), values)
+            yield Contribution(part.rows, logits, values)

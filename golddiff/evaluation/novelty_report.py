@@ -22,10 +22,12 @@ def write_novelty_report(
     store: ImageStore,
     path: Path,
     names: Sequence[str],
+    unreadable: int = 0,
 ) -> None:
     """Write one self-contained HTML page of ``images`` (B, C, H, W) in [-1, 1].
 
     ``result`` is their novelty from :func:`golddiff.novelty`; ``names`` may be empty.
+    ``unreadable`` pictures are left out.
     """
     order = torch.argsort(result.novelty, stable=True)[:MAX_CARDS]
     drawn = to_pixels(images[order])
@@ -34,9 +36,15 @@ def write_novelty_report(
     for i, own, other in zip(order.tolist(), drawn, nearest, strict=True):
         row, copied = int(result.nearest[i]), ", <b>a copy</b>" if result.copies[i] else ""
         name = html.escape(names[i]) if names else f"picture {i}"
+        distance, second = result.distances[i].tolist()
         figures = (
             figure(own, f"picture {i}", f"{name}: novelty {result.novelty[i]:.2f}{copied}"),
-            figure(other, "nearest training image", f"nearest: {image_name(store, row)}"),
+            figure(
+                other,
+                "nearest training image",
+                f"nearest: {image_name(store, row)}, "
+                f"distance {distance:.4f}; to the second nearest {second:.4f}",
+            ),
         )
         cards.append(f'<article><div class="main">{"".join(figures)}</div></article>')
     body, copies = "\n".join(cards), int(result.copies.sum())
@@ -47,7 +55,8 @@ def write_novelty_report(
         f"{len(images):,} pictures and {store.n:,} training images, golddiff {__version__}",
         copies == 0,
         f"Copies of training images: {copies:,} of {len(images):,} pictures. Mean novelty: "
-        f"<b>{float(result.novelty.mean()):.2f}</b>.",
+        f"<b>{float(result.novelty.mean()):.2f}</b>."
+        + (f" Left out, because unreadable: {unreadable:,}." if unreadable else ""),
         f"""<h2>Pictures</h2>
 <p class="soft">{which}Novelty is the distance to the nearest training image, divided by the mean
 distance of a training image to its nearest other one, {result.spacing:.3f}: 0 is a copy, 1 is as

@@ -7,7 +7,15 @@ import html
 from PIL import Image
 
 from golddiff.store.images import ImageStore
+from golddiff.system.numbers import F64
 from golddiff.system.pictures import Pixels, data_uri
+
+MIN_SHARE = 1e-5  # of the weight, below which an image is not shown
+
+
+def heavy(weights: F64) -> int:
+    """How many of some descending weights are shown: at least one."""
+    return max(1, int((weights >= MIN_SHARE).sum()))
 
 
 def percent(share: float) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
-from golddiff.support import AnySupport, RuleSupport, Support
+from golddiff.support import ABSENT, AnySupport, RuleSupport, Support
 from golddiff.system.numbers import F32, F64, I64
 
 # Share of an estimator's memory limit for caching terms between the two passes; beyond it, the
@@ -103,7 +103,8 @@ def mixed(
     for part in parts:
         weights = shares.T @ np.exp(logits_of(part) - total[:, None])
         with np.errstate(divide="ignore"):
-            yield part, np.log(weights)
+            # -inf would leave a ranking with images that are none.
+            yield part, np.log(weights).clip(min=ABSENT)
 
 
 def values_at(store: Any, rows: I64, pixel: int | None) -> F32:
@@ -166,8 +167,10 @@ class Weights:
         assert ranking is not None  # a support has at least one image
         self._highest, self._total = sums.log_max[0, :, None], sums.total[0, :, None]
         self.effective: F64 = np.exp((sums.log_max + np.log(sums.total) - sums.mean())[0])
-        self.rounding = float(sums.rounding().max())
         self._ranking = ranking.descending()
+        best = self._ranking.scores[None, :, 0]  # of a patch, if there are positions
+        totals = sums.total * np.exp(sums.log_max - best)
+        self.rounding = float(Posterior(best, totals, sums.weighted).rounding().max())
 
     def __iter__(self) -> Iterator[tuple[Contribution, F64]]:
         """Yield each part with its weights (L, k), which sum to 1 per location over all parts."""

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 from golddiff.attribution import PixelSources, pixel_sources
 from golddiff.estimators.registry import SHOWN
 from golddiff.figures.curves import Panel, Series, draw_panels
-from golddiff.figures.sources import figure, image_name, percent
+from golddiff.figures.sources import figure, heavy, image_name, percent
 from golddiff.figures.trajectory import level, thinned
 from golddiff.studio.grid import mark
 from golddiff.studio.run import Curves, Run, Selection
@@ -22,7 +22,6 @@ from golddiff.system.units import counted
 
 TOP = 12
 THUMBNAIL = 160
-MIN_SHARE = 1e-5
 MAX_LEVELS = 16  # noise levels in the curves computed after a click
 MAX_SECONDS = 4.0  # after which remaining curves are omitted
 NOISE = "noise σ (denoising runs to the right)"
@@ -66,7 +65,7 @@ def sources_html(run: Run, selected: Selection, step: int, sources: PixelSources
     assert state is not None
     pixel = state.x0[selected.image, :, selected.y, selected.x]
     value = ", ".join(f"{v:+.2f}" for v in pixel.tolist())
-    shown = max(1, int((sources.source_weights >= MIN_SHARE).sum()))
+    shown = heavy(sources.source_weights)
     mass = float(sources.source_weights[:shown].sum())
     # Kamb weighs patches, which may come from other positions than the pixel's.
     kind = "patches" if len(set(sources.positions.tolist())) > 1 else "images"

@@ -127,3 +127,16 @@ def save(name: str, picture: Any, path: Path, texts: Mapping[str, str] | None = 
             for keyword, text in (texts or {}).items():
                 info.add_text(keyword, text)
             picture.save(temporary, pnginfo=info)
+
+
+def own_texts(path: Path) -> dict[str, str]:
+    """The texts of a PNG file that golddiff wrote; empty for any other file.
+
+    A picture of one image has its number as "image", a grid has not.
+    """
+    try:
+        with Image.open(path) as picture:
+            texts: dict[str, str] = {str(name): str(text) for name, text in picture.info.items()}
+    except Exception:  # the file may hold anything
+        return {}
+    return texts if texts.get("software", "").startswith("golddiff ") else {}

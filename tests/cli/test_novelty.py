@@ -87,6 +87,31 @@ def test_novelty_reads_the_pictures_of_a_store(capsys):
     assert "copies: 20 of 20 pictures" in capsys.readouterr().out
 
 
+def test_only_the_grid_of_golddiff_is_left_out_of_a_folder(capsys):
+    options = ["--method", "optimal", "--n", "2", "--steps", "1", "--limit", "20"]
+    assert run(["sample", "--data", "digits", *options, "--out", "pictures"]) == 0
+    Path("pictures/sub").mkdir()
+    with Image.open("pictures/0001.png") as picture:
+        picture.save("pictures/e.bmp")
+        picture.save("pictures/sub/e.png")
+        Path("pictures/broken.png").write_text("no picture")
+        written = ["--json", "n.json", "--out", "n.html"]
+        assert run(["novelty", "pictures", "digits", *written]) == 0
+        assert "copies: 4 of 4 pictures" in capsys.readouterr().out
+        figures = read_json("n.json")
+        assert len(figures["skipped"]) == 1
+        assert [len(both) for both in figures["distances"]] == [2] * 4
+        page = Path("n.html").read_text()
+        assert "unreadable: 1." in page
+        assert f"to the second nearest {figures['distances'][0][1]:.4f}" in page
+        Path("pictures/broken.png").unlink()
+        picture.save("pictures/grid.png")  # not golddiff's
+    assert run(["novelty", "pictures", "digits", "--json", "n.json"]) == 0
+    assert read_json("n.json")["files"] == [
+        *("0000.png", "0001.png", "e.bmp", "grid.png", "sub/e.png")
+    ]
+
+
 def test_a_grid_is_refused_by_novelty_and_its_single_pictures_are_read(capsys):
     options = ["--method", "optimal", "--n", "2", "--steps", "1", "--limit", "20"]
     for out in ("grid.png", "pictures"):

@@ -68,6 +68,31 @@ def test_json_holds_settings_golden_subsets_and_seconds_of_the_run():
     assert seconds["per_image_and_step"] == pytest.approx(seconds["total"] / 12)
 
 
+def test_records_tell_which_training_images_were_used_and_how_they_were_read():
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 8, 8, 3), dtype=np.uint8)
+    records = []
+    for _ in range(2):
+        np.save("training.npy", pixels)
+        options = ["--limit", "8", "--channels", "1", "--method", "optimal", "--n", "2"]
+        written = ["--json", "run.json", "--explain", "why.html"]
+        assert run(["sample", "--data", "training.npy", *options, *written]) == 0
+        figures = read_json("run.json")
+        assert figures["data"] == "training.npy"
+        assert figures["reading"] == {"limit": 8, "channels": 1}
+        records.append(figures["store"]["images_checksum"])
+        with Image.open("grid.png") as picture:
+            assert picture.text["images_checksum"] == records[-1]
+        assert records[-1] in Path("why.html").read_text()
+        pixels[0, 0, 0, 0] ^= 128
+    assert records[0] != records[1]
+
+
+def test_the_page_lists_the_class_of_every_output():
+    options = ["--labels", "0,0,1", "--method", "optimal", "--n", "3", "--steps", "2"]
+    assert run(["sample", *options, "--explain", "why.html"]) == 0
+    assert "<dd>0, 0, 1</dd>" in Path("why.html").read_text()
+
+
 def test_an_option_without_data_keeps_the_number_of_default_images(monkeypatch):
     default = TrainingImages("digits", reading=ReadingOptions(limit=30))
     monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT", default)
