@@ -156,7 +156,6 @@ def figures(
         "kind": "evaluation",
         "store": {
             "description": describe(store),
-            "checksum": store.manifest.images_checksum,
             **summary(store),
         },
         "oracle": {"path": str(oracle.path), "checksum": oracle.checksum},

@@ -73,7 +73,7 @@ def summary(store: golddiff.ImageStore) -> dict[str, Any]:
         "golddiff": golddiff.__version__,
         "path": str(store.path),
         "source": manifest.source,
-        "images_checksum": manifest.images_checksum,
+        "checksum": manifest.images_checksum,
         "n": store.n,
         "shape": list(store.shape),
         "dtype": manifest.dtype,

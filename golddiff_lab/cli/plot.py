@@ -21,7 +21,7 @@ class PlotOptions:
         "JSON files written by evaluate, reproduce, bench or sample.", metavar="PATH.json..."
     )
     out: Path | None = option(
-        "The picture to write, for a single JSON file; default: PATH.plot.png beside each file.", None
+        "The picture to write, of a single JSON file; default: PATH.plot.png beside each.", None
     )
     title: str = option("Title above the plots.", "")
 

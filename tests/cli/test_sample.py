@@ -79,7 +79,7 @@ def test_records_tell_which_training_images_were_used_and_how_they_were_read():
         figures = read_json("run.json")
         assert figures["data"] == "training.npy"
         assert figures["reading"] == {"limit": 8, "channels": 1}
-        records.append(figures["store"]["images_checksum"])
+        records.append(figures["store"]["checksum"])
         with Image.open("grid.png") as picture:
             assert picture.text["images_checksum"] == records[-1]
         assert records[-1] in Path("why.html").read_text()
