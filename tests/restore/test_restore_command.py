@@ -41,6 +41,7 @@ def test_restore_writes_its_files_and_refuses_bad_options(folder, capsys, monkey
     assert "FAIL" not in page
     assert "What is known of the picture is put back" in page
     assert "give the output within" not in page  # the weighed images alone do not
+    assert "distances those of the finished picture" in page
     assert run([*command, "--upscale", "2", "--colours"]) == 0
     for options, message in (
         ([], "got nothing to restore"),
