@@ -190,11 +190,11 @@ def _report(job: _RestoreOptions, samples: golddiff.Samples, n_training: int) ->
     from golddiff.estimators.measurement import MIN_SPREAD
 
     spread = samples.images.std(dim=0, correction=0)
-    most = float(spread.max())
+    most = float((samples.images.amax(dim=0) - samples.images.amin(dim=0)).max())
     if job.n > 1:
         say(
             f"the restorations are alike: few of {n_training:,} images fit, or little is missing"
-            if most < MIN_SPREAD
+            if spread.max() < MIN_SPREAD
             else f"the restorations differ by up to {most:.2f} (white to black is 2)"
         )
     figures = {"spread": float(spread.mean()), "copies": 0}

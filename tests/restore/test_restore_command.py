@@ -169,6 +169,22 @@ def test_a_grey_photograph_is_refused_as_a_mask(folder, monkeypatch, fails):
     assert "--mask: 75% of it is grey" in message
 
 
+def test_the_difference_told_is_that_of_two_restorations(folder, monkeypatch, capsys):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(folder / "cache"))
+    monkeypatch.chdir(folder)
+    restored = golddiff.restore
+
+    def black_and_white(*arguments, **options):
+        samples = restored(*arguments, **options)
+        samples.images[0], samples.images[1] = -1, 1
+        return samples
+
+    monkeypatch.setattr(golddiff, "restore", black_and_white)
+    options = ["--data", "photos", "--n", "2", "--steps", "1", "--hole", "4,4,6,6"]
+    assert run(["restore", "damaged.png", *options]) == 0
+    assert "differ by up to 2.00 (white to black is 2)" in capsys.readouterr().out
+
+
 def test_a_picture_that_is_sharper_than_its_blur_allows_is_told(folder, monkeypatch, capsys):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(folder / "cache"))
     monkeypatch.chdir(folder)
