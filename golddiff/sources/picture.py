@@ -19,7 +19,7 @@ from golddiff.system.files import readable
 MAX_BYTES = 40_000_000
 MAX_PIXELS = 40_000_000
 HALF_BLOCK = 4  # half the side of the blocks that JPEG encodes, in pixels
-MAX_SIDE = 1024  # larger pictures are reduced: no training set in use has larger images
+MAX_SIDE = 1024  # of the shorter side; larger pictures are reduced, as no training set has larger
 _decode_lock = threading.Lock()  # decoding the largest picture takes half a gigabyte
 
 
@@ -54,7 +54,8 @@ def decode_picture(name: str, data: bytes, most_pixels: int = MAX_PIXELS) -> Ima
             )
         with _decode_lock:
             image = decode(data, channels=4)
-            image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
+            longer = round(MAX_SIDE * max(image.size) / min(image.size))
+            image.thumbnail((longer, longer), Image.Resampling.LANCZOS)
         return image
 
 
