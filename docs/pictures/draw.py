@@ -133,10 +133,12 @@ def draw_restored(store: ImageStore, n: int = 2) -> Figure:
     known = torch.ones(height, width, dtype=torch.bool)
     known[height // 4 : 3 * height // 4, width // 4 : 3 * width // 4] = False
     lost = {
-        "a hole": operators.kept(known),
-        "4 times\ntoo small": operators.smaller(4),
-        "blurred by\n2 pixels": operators.blurred(2.0),
-    }
+        "a hole": (operators.kept(known), lambda truth, y: truth * known),
+        "4 times\ntoo small": (
+            operators.smaller(4), lambda truth, y: torch.kron(y, torch.ones(1, 4, 4))
+        ),
+        "blurred by\n2 pixels": (operators.blurred(2.0), lambda truth, y: y),
+    }  # fmt: skip
     truths = store.images(range(n * len(lost)))
     others = torch.zeros(store.n)
     others[: len(truths)] = -torch.inf
@@ -144,11 +146,12 @@ def draw_restored(store: ImageStore, n: int = 2) -> Figure:
     heads = ["truth", "known", *(f"restored {i}" for i in range(1, 5)), "their mean"]
     figure = Figure(figsize=(9, 0.98 * len(truths) + 0.3), layout="constrained")
     grid = figure.subplots(len(truths), len(heads))
-    for row, (name, operator) in enumerate([one for one in lost.items() for _ in range(n)]):
+    rows = [(name, *what) for name, what in lost.items() for _ in range(n)]
+    for row, (name, operator, known_in) in enumerate(rows):
         y = operator(truths[row : row + 1])
         of_shape = linear(operator, store.shape, tuple(y.shape[1:]))
         run = golddiff.restore(denoiser, y, of_shape, noise=0.0, n=4)
-        shown = [truths[row], *pictures_of(run.images, y[0], of_shape).values()]
+        shown = [truths[row], *pictures_of(run.images, known_in(truths[row], y[0])).values()]
         for axes, head, image in zip(grid[row], heads, shown, strict=False):
             axes.imshow(image[0], cmap="gray", vmin=-1, vmax=1)
             axes.set(xticks=[], yticks=[], title=head if row == 0 else "")

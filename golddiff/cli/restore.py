@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
 GREY = slice(32, 224)  # grey values of 0 to 255: a mask has few, at soft edges; a photograph many
 MAX_GREY = 0.5  # largest share of grey pixels in a mask
-MISFIT = 0.03  # a difference beyond the noise that a wrong width of blur leaves, and rounding not
 SECONDS = 4e-7  # per entry of a wide blur's matrix, step and restoration, at 64 x 64 RGB
 WHITE_OR_BLACK = [0] * 128 + [255] * 128  # lookup table that rounds grey to white or black
 
@@ -83,24 +81,26 @@ def restore(job: _RestoreOptions) -> None:
       golddiff restore tiny.png --data photos/ --size 64 --upscale 4 --explain why.html
       golddiff restore grey.png --data photos/ --size 64 --colours
 
-    Without --hole or --mask, the transparent pixels of the picture are filled.
+    The transparent pixels of the picture are filled too.
     """
     _check(job)
 
-    from golddiff.estimators.operators import known_of
+    from golddiff.estimators.measurement import misfit
+    from golddiff.estimators.operators import erased, known_of
     from golddiff.estimators.restoring import for_restoring
     from golddiff.evaluation.restored import SOFTNESS
-    from golddiff.sources.picture import read_picture
+    from golddiff.sources.picture import decode_picture, picture_bytes
 
-    image = read_picture("picture", job.picture)
-    missing = _missing(job, image)
-    if not job.colours and all(part is None for part in (missing, job.upscale, job.deblur)):
+    data = picture_bytes("picture", job.picture)
+    image, missing = decode_picture("picture", data), _missing(job, data)
+    lost = (missing, erased(image), job.upscale, job.deblur)
+    if not job.colours and all(part is None for part in lost):
         raise ArgumentError(
             "hole: got nothing to restore, expected --hole, --mask, --upscale, --colours, --deblur "
             "or a picture with transparent pixels"
         )
     opened = job.images.open()
-    y, operator = known_of(
+    y, operator, known = known_of(
         image, opened.shape, missing=missing, upscale=job.upscale or 1,
         colours=job.colours, blur=job.deblur,
     )  # fmt: skip
@@ -110,7 +110,7 @@ def restore(job: _RestoreOptions) -> None:
     minutes = SECONDS * operator.matrix.nnz * job.n * job.steps / 60
     if minutes > 2:
         say(f"this takes about {minutes:.0f} minutes; a smaller --deblur, --n or --size is faster")
-    noise = _estimated_noise(job, opened, operator, y) if job.noise is None else job.noise
+    noise = _estimated_noise(job, opened, operator, y, data) if job.noise is None else job.noise
     softness = SOFTNESS if job.softness is None else job.softness
     if noise == softness == 0:
         raise ArgumentError("softness: got 0 for a picture without noise, expected more than 0")
@@ -125,16 +125,14 @@ def restore(job: _RestoreOptions) -> None:
             denoiser, y[None], operator, noise, softness=softness, n=job.n, steps=job.steps,
             seed=job.seed, attribution=job.explain is not None, on_step=on_step,
         )  # fmt: skip
-    misfit = float((operator(samples.images) - y).square().mean().sqrt())
-    if misfit > 2 * noise + MISFIT:
-        say(f"no picture fits yours: restorations differ by {misfit:.2f} from what is known (white "
-            "to black is 2); a smaller --deblur or a larger --noise may help")  # fmt: skip
+    if warning := misfit(samples.images, y, operator, noise):
+        say(warning)
     if job.explain is not None:
         settings = {"restored": job.picture, "noise": noise, "softness": softness}
         with waiting("explaining the pictures"):
             golddiff.write_report(samples, denoiser, job.explain, settings=settings)
         say(f"{job.explain}: the sources of every restoration")
-    say(f"{job.out}: {_write(job, samples, y, operator)}")
+    say(f"{job.out}: {_write(job, samples, known)}")
     spread_and_novelty = _report(job, samples, opened.n)
     figures = {
         "golddiff": golddiff.__version__, "store": summary(opened), "picture": str(job.picture),
@@ -148,16 +146,14 @@ def restore(job: _RestoreOptions) -> None:
 
 
 def _estimated_noise(
-    job: _RestoreOptions, opened: golddiff.ImageStore, operator: LinearOperator, y: torch.Tensor
-) -> float:
+    job: _RestoreOptions, opened: golddiff.ImageStore, operator: LinearOperator, y: torch.Tensor,
+    data: bytes,
+) -> float:  # fmt: skip
     """Estimate a picture's noise, that of its JPEG encoding included, and print it."""
-    from golddiff.estimators.noise_level import estimated_noise
-    from golddiff.sources.picture import jpeg_error
+    from golddiff.estimators.noise_level import noise_of_file
 
-    height, width = (side // (job.upscale or 1) for side in opened.shape[1:])
     with waiting("estimating the picture's noise"):
-        noise, least = estimated_noise(opened, operator, y[None])
-        noise = math.hypot(noise, jpeg_error(job.picture, height, width))
+        noise, least = noise_of_file(opened, operator, y, job.upscale or 1, data)
     say(
         f"noise {noise:.2g}, estimated from the picture; give --noise if you know it"
         if noise
@@ -166,9 +162,7 @@ def _estimated_noise(
     return noise
 
 
-def _write(
-    job: _RestoreOptions, samples: golddiff.Samples, y: torch.Tensor, operator: LinearOperator
-) -> str:
+def _write(job: _RestoreOptions, samples: golddiff.Samples, known: torch.Tensor) -> str:
     """Write the restorations; the returned text lists what was written."""
     import torch
 
@@ -179,7 +173,7 @@ def _write(
     if job.out.suffix.lower() not in PICTURES:
         samples.save(job.out, "out")
         return count
-    pictures = pictures_of(samples.images, y, operator)
+    pictures = pictures_of(samples.images, known)
     shown = replace(samples, images=torch.stack(list(pictures.values())))
     save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     return ", ".join(["what is known", count, *list(pictures)[job.n + 1 :]])
@@ -190,11 +184,11 @@ def _report(job: _RestoreOptions, samples: golddiff.Samples, n_training: int) ->
     from golddiff.estimators.measurement import MIN_SPREAD
 
     spread = samples.images.std(dim=0, correction=0)
-    most = float(spread.max())
+    most = float((samples.images.amax(dim=0) - samples.images.amin(dim=0)).max())
     if job.n > 1:
         say(
             f"the restorations are alike: few of {n_training:,} images fit, or little is missing"
-            if most < MIN_SPREAD
+            if spread.max() < MIN_SPREAD
             else f"the restorations differ by up to {most:.2f} (white to black is 2)"
         )
     figures = {"spread": float(spread.mean()), "copies": 0}
@@ -239,21 +233,14 @@ def _check(job: _RestoreOptions) -> None:
         raise ArgumentError("softness: got 0 and --noise 0, expected one of them above 0")
 
 
-def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
-    """A mask of the picture's size, white where the picture is missing; None if nothing is.
-
-    Without --hole or --mask the missing part is the transparent one.
-    """
-    from PIL import Image, ImageChops, ImageDraw
+def _missing(job: _RestoreOptions, data: bytes) -> Image.Image | None:
+    """A mask of the picture's size, white in --hole or --mask; None without them."""
+    from PIL import Image, ImageDraw
 
     from golddiff.sources.decode import read_header, with_channels
     from golddiff.sources.picture import read_picture
 
-    if job.mask is None and job.hole is None:
-        # Of a soft eraser's rim the colours are lost too: a picture shows white through it.
-        erased = ImageChops.invert(image.getchannel("A")).point([0] + [255] * 255)
-        return erased if erased.getbbox() else None
-    width, height, _ = read_header(job.picture.read_bytes())
+    width, height, _ = read_header(data)
     if job.mask is not None:
         mask = with_channels(read_picture("mask", job.mask), 1, background="black")
         across, down, _ = read_header(job.mask.read_bytes())
@@ -261,15 +248,17 @@ def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
             raise ArgumentError(
                 f"mask: has {across} x {down} pixels, expected the picture's {width} x {height}"
             )
-        counts = mask.histogram()
-        grey = sum(counts[GREY]) / sum(counts)
-        if grey > MAX_GREY:
+        counts, rounded = mask.histogram(), mask.point(WHITE_OR_BLACK)
+        grey, (darkest, lightest) = sum(counts[GREY]) / sum(counts), rounded.getextrema()
+        if grey > MAX_GREY or darkest == lightest:
+            one = "white" if darkest else "black"
+            what = f"{grey:.0%} of it is grey" if grey > MAX_GREY else f"all of it is {one}"
             raise ArgumentError(
-                f"mask: {grey:.0%} of it is grey, expected white where the picture is missing and "
-                "black elsewhere"
+                f"mask: {what}, expected white where the picture is missing and black elsewhere"
             )
-        return mask.point(WHITE_OR_BLACK)
-    assert job.hole is not None
+        return rounded
+    if job.hole is None:
+        return None
     left, top, across, down = job.hole
     inside = left + across <= width and top + down <= height
     if not inside or (across, down) == (width, height):

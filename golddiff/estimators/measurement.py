@@ -29,6 +29,7 @@ from golddiff.system.parallel import single_threaded_blas
 BASIS_BATCH = 256  # basis images to which an operator is applied at a time
 ENTRY_BYTES = 60  # peak memory per entry of a sparse matrix, its transpose and its shares
 MAX_ITERATIONS = 48
+MISFIT = 0.03  # a difference beyond the noise that a wrong width of blur leaves, and rounding not
 MIN_SPREAD = 0.02  # smallest standard deviation that is shown, about 3 of 256 grey levels
 # Distances to y, for a gain of 1: where the smooth projection ends and the plain one takes over,
 # and a quarter of an 8-bit step, below which none is visible.
@@ -262,22 +263,26 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
     return pictures.clamp(-1, 1) if store.is_pixels else pictures
 
 
-def pictures_of(
-    images: torch.Tensor, y: torch.Tensor, operator: LinearOperator
-) -> dict[str, torch.Tensor]:
+def misfit(
+    images: torch.Tensor, y: torch.Tensor, operator: LinearOperator, noise: float
+) -> str | None:
+    """A warning if restorations do not fit y within its noise."""
+    rms = float((operator(images) - y).square().mean().sqrt())
+    return None if rms <= 2 * noise + MISFIT else (
+        f"no picture fits yours: restorations differ by {rms:.2f} from what is known (white to "
+        "black is 2); a smaller blur or a larger noise may help"
+    )  # fmt: skip
+
+
+def pictures_of(images: torch.Tensor, known: torch.Tensor) -> dict[str, torch.Tensor]:
     """Pictures of what is known, of restorations (n, *shape), and of their mean and spread.
 
     Returns:
         Images (C, H, W) in [-1, 1] by title. The mean is usually closest to the truth. The map of
-        differences is grey, and white where the standard deviation is half the range from black to
-        white. Both are omitted for a single restoration or nearly equal ones.
+        differences is black where there are none, and white where the standard deviation is a
+        quarter of the range from black to white or more. Both are omitted for a single restoration
+        or nearly equal ones.
     """
-    known = y.float()
-    if y.shape != operator.shape:
-        measured = measurements(operator, y[None], operator.shape, 0.0, 1.0)[0]
-        # One iteration: exact for holes, grey and lower resolution; more would sharpen a blur.
-        first = measured.project(np.zeros((1, math.prod(operator.shape)), np.float32), 1)
-        known = torch.from_numpy(first).float().reshape(operator.shape)
     spread = images.std(dim=0, correction=0)
     shown = {
         "known": known,
@@ -286,5 +291,5 @@ def pictures_of(
     if spread.max() >= MIN_SPREAD:
         shown["their mean"] = images.mean(dim=0)
         grey = (4 * spread.mean(dim=0) - 1).clamp(-1, 1)
-        shown["where they differ"] = grey.expand(operator.shape)
+        shown["where they differ"] = grey.expand(known.shape)
     return shown

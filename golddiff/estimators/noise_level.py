@@ -7,12 +7,14 @@ operator, noise is added to simulated measurements of training images until they
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 
 from golddiff.samplers import initial_noise
+from golddiff.sources.picture import jpeg_error
 from golddiff.store.images import ImageStore
 from golddiff.store.likelihood import applied, as_call
 from golddiff.system.errors import ArgumentError
@@ -66,6 +68,15 @@ def estimated_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[
     usual = float(roughness(clean).quantile(QUANTILE))
     found = float(roughness(torch.where(depends, y.detach().cpu(), clean[0])).median())
     return level(found) if found > usual else 0.0, level(usual)
+
+
+def noise_of_file(
+    store: ImageStore, operator: Any, y: torch.Tensor, upscale: int, data: bytes
+) -> tuple[float, float]:
+    """:func:`estimated_noise` of y, known of the picture in ``data``, and of its JPEG encoding."""
+    noise, least = estimated_noise(store, operator, y[None])
+    height, width = (side // upscale for side in store.shape[1:])
+    return math.hypot(noise, jpeg_error(data, height, width)), least
 
 
 def _differences(values: torch.Tensor) -> torch.Tensor:

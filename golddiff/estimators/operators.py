@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from golddiff.estimators.measurement import LinearOperator, linear
-from golddiff.sources.decode import fit, middle
+from golddiff.sources.decode import fit, middle, with_channels
 from golddiff.sources.picture import fit_to_shape
 from golddiff.store.likelihood import Operator, as_call
 from golddiff.system.arguments import LEAST, check_number
@@ -21,6 +21,7 @@ from golddiff.system.numbers import check_count, is_whole
 from golddiff.system.units import shape_text
 
 REACH = 3  # radius of a blur kernel in standard deviations
+OPAQUE = 250  # least alpha of a known pixel, which is white by less than 3%
 TRACE = 0.05  # missing share up to which a pixel counts as known (docs/results/restoring.md)
 
 
@@ -28,7 +29,7 @@ def kept(mask: torch.Tensor) -> Operator:
     """Selection of the pixels where a mask (H, W) is true, in all channels: (b, C, pixels kept).
 
     Raises:
-        ArgumentError: the mask has another shape or dtype, or keeps all pixels or none.
+        ArgumentError: the mask is not bool (H, W), or keeps all pixels or none.
     """
     if not isinstance(mask, torch.Tensor):
         raise ArgumentError(f"mask: got {type(mask).__name__}, expected a bool tensor (H, W)")
@@ -88,6 +89,15 @@ def composed(*operators: Operator) -> Operator:
     return lambda images: reduce(lambda values, apply: as_call(apply)(values), operators, images)
 
 
+def erased(image: Image.Image) -> Image.Image | None:
+    """A mask that is white where a picture is transparent; None if it is opaque.
+
+    Of a soft eraser's rim the colours are lost too: a picture shows white through it.
+    """
+    mask = with_channels(image, 4).getchannel("A").point([255] * OPAQUE + [0] * (256 - OPAQUE))
+    return mask if mask.getbbox() else None
+
+
 def _kept_part(image: Image.Image, height: int, width: int) -> str:
     """The part of a picture that :func:`fit` keeps, in words."""
     left, top, right, bottom = map(round, middle(*image.size, width, height))
@@ -105,11 +115,12 @@ def known_of(
     upscale: int = 1,
     colours: bool = False,
     blur: float | None = None,
-) -> tuple[torch.Tensor, LinearOperator]:
-    """The known values y of a degraded picture, and the operator that degraded it.
+) -> tuple[torch.Tensor, LinearOperator, torch.Tensor]:
+    """The known values y of a degraded picture, the operator that degraded it, and y as a picture.
 
     Args:
-        image: the picture; scaled and cropped if it is larger than the known part.
+        image: the picture; scaled and cropped if it is larger than the known part. Transparent
+            pixels are missing.
         shape: shape of the restored pictures, (1 or 3, H, W).
         missing: a picture of the same proportions, black where ``image`` is known; None: all is.
         upscale: factor by which to enlarge, a divisor of H and W.
@@ -149,18 +160,24 @@ def known_of(
             "more (more is scaled and cropped, as training images are)"
         )
     y = fit_to_shape(image, (channels, height, width))
-    if missing is not None:
+    is_known = torch.ones(height, width, dtype=torch.bool, device="cpu")
+    for name, mask in (("transparent part", erased(image)), ("missing part", missing)):
+        if mask is None:
+            continue
         # In floats, because resampling weights below 0 also spread missing pixels.
-        hole = Image.fromarray((np.asarray(missing.convert("L")) > 0).astype(np.float32))
-        missing_share = np.asarray(fit(hole, width, height))
-        is_known = torch.from_numpy(np.abs(missing_share) <= TRACE)
-        if is_known.all() or not is_known.any():
+        hole = Image.fromarray((np.asarray(mask.convert("L")) > 0).astype(np.float32))
+        known_here = torch.from_numpy(np.abs(np.asarray(fit(hole, width, height))) <= TRACE)
+        is_known &= known_here
+        if not is_known.any() or (mask is missing and known_here.all()):
             raise ArgumentError(
-                f"missing part: covers {'none' if is_known.all() else 'all'} of what is kept, "
+                f"{name}: covers {'all' if not is_known.any() else 'none'} of what is kept, "
                 f"{_kept_part(hole, height, width)}"
             )
+    enlarged = torch.ones(shape[0] // channels, upscale, upscale, device="cpu")
+    known = torch.kron(y * is_known, enlarged)
+    if not is_known.all():
         lossy.append(kept(is_known))
         y = y[:, is_known]
     if not lossy:
         raise ArgumentError("hole: the picture lost nothing; say what is missing")
-    return y, linear(composed(*lossy), shape, tuple(y.shape))
+    return y, linear(composed(*lossy), shape, tuple(y.shape)), known

@@ -49,8 +49,8 @@ PLOT_NOTE = (
     "bands show the whole range."
 )
 KNOWN = (
-    " What is known of the picture is put back after the photographs are weighed; sources and "
-    "distances are those of the weighed photographs alone."
+    " What is known of the picture is put back after the photographs are weighed; sources are "
+    "those of the weighed photographs, distances those of the finished picture."
 )
 BAND = (np.median, np.min, np.max)
 

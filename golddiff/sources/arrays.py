@@ -153,8 +153,8 @@ def _resized_shape(
     shape = (channels or present, size or height, size or width)
     if pixels.dtype != np.uint8 and shape != pixels.shape[1:]:
         raise ArgumentError(
-            f"{description}: size= and channels= do not apply to float images; got "
-            f"{pixels.shape[1:]}, expected {shape}"
+            f"{description}: got float images {pixels.shape[1:]}, expected {shape}; only uint8 "
+            "images are scaled or change colours"
         )
     if channels is not None and present not in _IMAGE_CHANNELS:
         raise ArgumentError(

@@ -19,15 +19,17 @@ from golddiff.system.files import readable
 MAX_BYTES = 40_000_000
 MAX_PIXELS = 40_000_000
 HALF_BLOCK = 4  # half the side of the blocks that JPEG encodes, in pixels
-MAX_SIDE = 1024  # larger pictures are reduced: no training set in use has larger images
+MAX_SIDE = 1024  # of the shorter side; larger pictures are reduced, as no training set has larger
 _decode_lock = threading.Lock()  # decoding the largest picture takes half a gigabyte
 
 
 def read_picture(name: str, path: str | Path) -> Image.Image:
-    """Read an image file as an RGBA picture.
+    """Read an image file as an RGBA picture."""
+    return decode_picture(name, picture_bytes(name, path))
 
-    Files above 40 MB, and images above 40 megapixels, are refused before they are decoded.
-    """
+
+def picture_bytes(name: str, path: str | Path) -> bytes:
+    """The bytes of an image file, of at most 40 MB."""
     file = path_of(name, path)
     if not file.is_file():
         raise ArgumentError(f"{name}: {file} is not a file")
@@ -38,11 +40,11 @@ def read_picture(name: str, path: str | Path) -> Image.Image:
                 f"{name}: the file has {size / 1e6:,.0f} MB, expected at most "
                 f"{MAX_BYTES / 1e6:.0f} MB"
             )
-        return decode_picture(name, file.read_bytes())
+        return file.read_bytes()
 
 
 def decode_picture(name: str, data: bytes, most_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode the bytes of an image file, as :func:`read_picture`."""
+    """Decode an image file as an RGBA picture; above 40 megapixels it is refused undecoded."""
     with readable(f"{name}: the file cannot be read as an image", ArgumentError):
         header = read_header(data)
         pixels = header.width * header.height
@@ -54,21 +56,22 @@ def decode_picture(name: str, data: bytes, most_pixels: int = MAX_PIXELS) -> Ima
             )
         with _decode_lock:
             image = decode(data, channels=4)
-            image.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
+            longer = round(MAX_SIDE * max(image.size) / min(image.size))
+            image.thumbnail((longer, longer), Image.Resampling.LANCZOS)
         return image
 
 
-def jpeg_error(path: Path, height: int, width: int) -> float:
+def jpeg_error(data: bytes, height: int, width: int) -> float:
     """Estimate the error of a JPEG file's encoding, once scaled to cover height x width pixels.
 
     It is the change when the picture, shifted by half a block, is encoded again with the file's own
     settings. JPEG removes detail and leaves no roughness, so it cannot be seen in the pixels.
-    ``path`` was read before by :func:`read_picture`.
+    ``data`` was decoded before by :func:`decode_picture`.
 
     Returns:
         The error's standard deviation, where white is 1 and black -1; 0 for other files.
     """
-    with _decode_lock, Image.open(path) as image:
+    with _decode_lock, Image.open(io.BytesIO(data)) as image:
         if not isinstance(image, JpegImagePlugin.JpegImageFile) or min(image.size) <= HALF_BLOCK:
             return 0.0
         shifted, encoded = image.crop((HALF_BLOCK, HALF_BLOCK, *image.size)), io.BytesIO()

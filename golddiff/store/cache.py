@@ -17,6 +17,7 @@ from golddiff.store.manifest import NAME, VERSION, Manifest
 from golddiff.system.errors import ArgumentError, BusyError, SourceError, StoreError
 from golddiff.system.folders import is_abandoned, wait_for_builder
 from golddiff.system.progress import waiting
+from golddiff.system.units import counted
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -90,7 +91,7 @@ def cached_store(
         left_out = store.manifest.skipped
         if left_out and not options.skip_bad:
             raise StoreError(f"{path}: images were left out")  # reading again names the first one
-        note = f" ({left_out:,} unreadable images were left out)" if left_out else ""
+        note = f" ({counted(left_out, 'unreadable image')} left out)" if left_out else ""
         say(f"using the store of {_shown(source)}, {store.n:,} images{note}, in {path}")
         return store
     except StoreError:

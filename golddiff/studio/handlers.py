@@ -16,7 +16,7 @@ from PIL import Image
 from golddiff.attribution import PixelSources
 from golddiff.estimators.dial import is_measured
 from golddiff.figures.sources import class_name
-from golddiff.sources.picture import fit_to_shape, read_picture
+from golddiff.sources.picture import decode_picture, fit_to_shape, picture_bytes
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, draw_plots, sources_at, sources_html
@@ -47,13 +47,13 @@ LABELS = {
 
 
 @contextmanager
-def readable() -> Iterator[None]:
-    """Turn a GoldDiffError into a message on the page that names the control."""
+def readable(**labels: str) -> Iterator[None]:
+    """Turn a GoldDiffError into a message on the page that names the control, as ``labels`` do."""
     try:
         yield
     except GoldDiffError as error:
         name, colon, rest = str(error).partition(": ")
-        message = f"{LABELS.get(name, name)}{colon}{rest}"
+        message = f"{(LABELS | labels).get(name, name)}{colon}{rest}"
         raise gr.Error(message, print_exception=False) from error
 
 
@@ -79,7 +79,7 @@ class Handlers:
     @readable()
     def upload(self, name: str, path: str | None) -> tuple[Any, ...]:
         """Start from an uploaded image file."""
-        return self._use(name, received(path))
+        return self._use(name, decode_picture("upload", received(path)))
 
     @readable()
     def draw(self, name: str, url: str | None) -> tuple[Any, ...]:
@@ -208,12 +208,12 @@ class Handlers:
         return Image.fromarray(cells(small[None], PREVIEW)[0])
 
 
-def received(path: str | None) -> Image.Image:
-    """Read an uploaded file as a picture, and delete the file."""
+def received(path: str | None) -> bytes:
+    """Read the bytes of an uploaded picture, and delete the file."""
     if path is None:
         raise ArgumentError("upload: got no file; choose one")
     try:
-        return read_picture("upload", path)
+        return picture_bytes("upload", path)
     finally:
         Path(path).unlink(missing_ok=True)
 

@@ -87,8 +87,7 @@ class Library:
                 ) from error
             if len(store.shape) != 3:
                 raise ArgumentError(
-                    f"store: {name} holds points of {store.d} values; the studio shows images "
-                    "(C, H, W)"
+                    f"{name}: holds points of {store.d} values; the studio shows images (C, H, W)"
                 )
             self._open[name] = OpenStore(store)
             return self._open[name]

@@ -13,11 +13,11 @@ from PIL import Image
 
 import golddiff
 from golddiff.attribution import Attribution
-from golddiff.estimators.measurement import pictures_of
-from golddiff.estimators.noise_level import estimated_noise
+from golddiff.estimators.measurement import misfit, pictures_of
+from golddiff.estimators.noise_level import noise_of_file
 from golddiff.estimators.operators import known_of
 from golddiff.figures.sources import figure, image_name, percent
-from golddiff.sources.picture import fit_to_shape
+from golddiff.sources.picture import decode_picture, fit_to_shape
 from golddiff.store.images import ImageStore
 from golddiff.studio.handlers import readable, received, status_html, whole
 from golddiff.studio.inputs import drawn, sheet
@@ -41,28 +41,29 @@ class Restorer:
         self.running: dict[str | None, threading.Event] = {}  # by page; set to stop
 
     @readable()
-    def bring(self, name: str, path: str | None) -> tuple[Image.Image, str]:
+    def bring(self, name: str, path: str | None) -> tuple[bytes, str]:
         """Read an uploaded picture and show it under the drawing canvas."""
-        image = received(path)
-        return image, self.under(name, image)
+        data = received(path)
+        return data, self.under(name, data)
 
     @readable()
-    def under(self, name: str, image: Image.Image | None) -> str:
+    def under(self, name: str, data: bytes | None) -> str:
         """A style that shows the picture, fitted to the store's shape, under the canvas."""
-        if image is None:
+        if data is None:
             return ""
-        small = cells(fit_to_shape(image, self.library.get(name).store.shape)[None], SIDE)[0]
+        image, shape = decode_picture("upload", data), self.library.get(name).store.shape
+        small = cells(fit_to_shape(image, shape)[None], SIDE)[0]
         return f"<style>#hole .paper {{ background-image: url({data_uri(small)}) }}</style>"
 
     def restored(
-        self, name: str, image: Image.Image | None, hole: str, size: int, colours: bool,
+        self, name: str, data: bytes | None, hole: str, size: int, colours: bool,
         blur: float, n: float, noise: str, request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
         """Restore; yield status lines and the pictures."""
-        with readable():
-            if image is None:
+        with readable(n="Restorations"):
+            if data is None:
                 raise ArgumentError("picture: none yet; choose a file first")
-            count = whole("Restorations", n)
+            count = whole("n", n)
             try:
                 level = float(noise) if noise.strip() else None
             except ValueError as error:
@@ -72,9 +73,10 @@ class Restorer:
             if ink is not None:  # it was painted over the cropped picture
                 _, height, width = store.shape
                 ink = ink.convert("L").resize((width, height), Image.Resampling.BOX)
-            y, operator = known_of(
-                image, store.shape, missing=ink, upscale=size, colours=colours, blur=blur or None
-            )
+            y, operator, known = known_of(
+                decode_picture("picture", data), store.shape, missing=ink, upscale=size,
+                colours=colours, blur=blur or None,
+            )  # fmt: skip
             stopped = self.running[request.session_hash] = threading.Event()
             yield status_html("restoring"), gr.skip()
 
@@ -88,7 +90,7 @@ class Restorer:
             try:
                 with opened.lock:
                     if level is None:
-                        level, _ = estimated_noise(store, operator, y[None])
+                        level, _ = noise_of_file(store, operator, y, size, data)
                     samples = golddiff.restore(
                         store, y[None], operator, level, n=count, attribution=True, on_step=on_step
                     )
@@ -99,7 +101,9 @@ class Restorer:
             copies = int(novelty.copies.sum())
             copied = f", copies: {copies} of {count}" if copies else ""
             about = f"noise {level:.2g}, novelty {float(novelty.novelty.mean()):.2f}{copied}"
-            pictures = pictures_of(samples.images, y, operator)
+            if warning := misfit(samples.images, y, operator, level):
+                about += f"; {warning}"
+            pictures = pictures_of(samples.images, known)
             yield status_html(about), _page(store, pictures, samples.attribution or [])
 
     def stop(self, request: gr.Request) -> None:
@@ -139,7 +143,7 @@ def restore_tab(page: gr.Blocks, library: Library) -> None:
     """Build the tab: its controls, then their events."""
     handlers, quiet = Restorer(library), {"api_visibility": "private"}
     with gr.Tab("Restore a picture", elem_id="restore"), gr.Row(equal_height=False):
-        image = gr.State(None)
+        data = gr.State(None)
         with gr.Column(scale=0, min_width=320):
             store = gr.Dropdown(library.names, value=library.names[0], filterable=False,
                                 label="Restore from the images of")  # fmt: skip
@@ -159,9 +163,9 @@ def restore_tab(page: gr.Blocks, library: Library) -> None:
                 stop = gr.Button("Stop", elem_id="stop-restoring", min_width=80, scale=0)
         with gr.Column(scale=1, min_width=320, elem_id="restored"):
             status, out = gr.HTML(status_html("choose an image, paint its hole")), gr.HTML("")
-    upload.upload(handlers.bring, [store, upload], [image, under], **quiet)
-    store.change(handlers.under, [store, image], under, **quiet)
-    settings = [store, image, hole, size, colours, blur, n, noise]
+    upload.upload(handlers.bring, [store, upload], [data, under], **quiet)
+    store.change(handlers.under, [store, data], under, **quiet)
+    settings = [store, data, hole, size, colours, blur, n, noise]
     button.click(handlers.restored, settings, [status, out], js=TAKE_HOLE,
                  scroll_to_output=True, **quiet)  # fmt: skip
     stop.click(handlers.stop, None, None, **quiet)

@@ -99,7 +99,7 @@ def test_sampling_from_a_folder_names_unreadable_images_it_left_out(photos, caps
     assert "broken.png" in out
     assert "fake.jpg" in out
     assert run(sample) == 0
-    assert "2 unreadable images were left out" in capsys.readouterr().out
+    assert "(2 unreadable images left out), in" in capsys.readouterr().out
     assert run([*sample, "--no-skip-bad"]) == 2
 
 

@@ -17,6 +17,7 @@ from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.measurement import expected, measurements
 from golddiff.estimators.restoring import Restoring, for_restoring
 from golddiff.evaluation.restored import halves, parts_of
+from golddiff.sources.picture import fit_to_shape
 from golddiff.support import LogWeights
 from tests.restore.operators_for_tests import OPERATORS, SHAPE, operator_matrix
 
@@ -252,7 +253,7 @@ def test_missing_pixels_of_a_larger_picture_do_not_leak_into_known_ones():
     mask.paste(255, (70, 0, 83, 160))
     picture = Image.new("L", (160, 160), 80)
     picture.paste(255, mask=mask)
-    y, operator = operators.known_of(picture, (1, 16, 16), missing=mask)
+    y, operator, _ = operators.known_of(picture, (1, 16, 16), missing=mask)
     assert operator.matrix.shape == (16 * 12, 256)
     assert (y - (80 / 127.5 - 1)).abs().max() < 0.05
 
@@ -264,6 +265,38 @@ def test_a_hole_outside_the_central_square_is_refused_and_the_square_named(box, 
     kept = r"middle 200 x 200 of 300 x 200 pixels \(x 50 to 250, y 0 to 200\)"
     with pytest.raises(ArgumentError, match=f"missing part: covers {covers} of .* {kept}"):
         operators.known_of(Image.new("L", (300, 200)), (1, 16, 16), missing=mask)
+
+
+@pytest.mark.parametrize("lost", [{}, {"upscale": 2}, {"colours": True}])
+def test_what_is_known_is_shown_as_it_was_given_also_where_it_is_blurred(smooth_images, lost):
+    pixels = smooth_images(1, (3, 16, 16))[0].permute(1, 2, 0).numpy()
+    given = Image.fromarray(pixels).convert("L" if "colours" in lost else "RGB")
+    mask = Image.new("L", (16, 16))
+    mask.paste(255, (4, 4, 10, 10))
+    _, _, known = operators.known_of(given, (3, 16, 16), missing=mask, blur=2, **lost)
+    shown = fit_to_shape(given, (3, 16, 16))
+    if "upscale" in lost:
+        shown = fit_to_shape(given, (3, 8, 8)).repeat_interleave(2, 1).repeat_interleave(2, 2)
+    hole = torch.from_numpy(np.asarray(mask) > 0)
+    assert torch.equal(known[:, hole], torch.zeros(3, 36))
+    far = ~hole if "upscale" not in lost else torch.arange(16) > 11  # resampling spreads a hole
+    assert torch.equal(known[:, far], shown[:, far])
+
+
+def test_transparent_pixels_are_missing_beside_a_hole_and_nearly_opaque_ones_are_not():
+    picture = Image.new("RGBA", (16, 16), (90, 90, 90, 250))
+    picture.paste((0, 0, 0, 249), (0, 0, 4, 16))
+    mask = Image.new("L", (16, 16))
+    mask.paste(255, (12, 0, 16, 16))
+    for missing, columns in ((None, 12), (mask, 8)):
+        y, _, _ = operators.known_of(picture, (1, 16, 16), missing=missing)
+        assert y.shape == (1, 16 * columns)
+    everywhere = Image.new("RGBA", (16, 16), (90, 90, 90, 249))
+    with pytest.raises(ArgumentError, match=r"^transparent part: covers all of what is kept"):
+        operators.known_of(everywhere, (1, 16, 16), blur=1)
+    beside = Image.new("RGBA", (48, 16), "grey")
+    beside.paste((0, 0, 0, 0), (0, 0, 8, 16))  # cropped away
+    assert len(operators.known_of(beside, (1, 16, 16), blur=1)[0][0]) == 16
 
 
 def test_for_restoring_chooses_a_threshold_without_measuring(store, make_store, monkeypatch):

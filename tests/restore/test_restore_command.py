@@ -41,6 +41,7 @@ def test_restore_writes_its_files_and_refuses_bad_options(folder, capsys, monkey
     assert "FAIL" not in page
     assert "What is known of the picture is put back" in page
     assert "give the output within" not in page  # the weighed images alone do not
+    assert "distances those of the finished picture" in page
     assert run([*command, "--upscale", "2", "--colours"]) == 0
     for options, message in (
         ([], "got nothing to restore"),
@@ -152,7 +153,7 @@ def test_transparent_pixels_of_a_picture_are_its_hole(folder, monkeypatch, fails
     results = [np.load(f"{name}.npz")["images"] for name in ("erased", "damaged")]
     assert (results[0] == results[1]).all()
     alpha = np.asarray(erased.getchannel("A")).copy()
-    alpha[4, 4:10] = 250  # a soft eraser leaves a rim
+    alpha[4, 4:10] = 240  # a soft eraser leaves a rim
     erased.putalpha(Image.fromarray(alpha))
     erased.save("soft.png")
     assert run(["restore", "soft.png", *options, "--out", "soft.npz"]) == 0
@@ -166,6 +167,30 @@ def test_a_grey_photograph_is_refused_as_a_mask(folder, monkeypatch, fails):
     Image.fromarray(grey).save("photograph.png")
     message = fails("restore", "damaged.png", "--data", "photos", "--mask", "photograph.png")
     assert "--mask: 75% of it is grey" in message
+
+
+@pytest.mark.parametrize("colour", ["black", "white"])
+def test_a_mask_of_one_colour_is_named(folder, monkeypatch, fails, colour):
+    monkeypatch.chdir(folder)
+    Image.new("L", (16, 16), colour).save("plain-mask.png")
+    message = fails("restore", "damaged.png", "--data", "photos", "--mask", "plain-mask.png")
+    assert f"--mask: all of it is {colour}, expected white where" in message
+
+
+def test_the_difference_told_is_that_of_two_restorations(folder, monkeypatch, capsys):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(folder / "cache"))
+    monkeypatch.chdir(folder)
+    restored = golddiff.restore
+
+    def black_and_white(*arguments, **options):
+        samples = restored(*arguments, **options)
+        samples.images[0], samples.images[1] = -1, 1
+        return samples
+
+    monkeypatch.setattr(golddiff, "restore", black_and_white)
+    options = ["--data", "photos", "--n", "2", "--steps", "1", "--hole", "4,4,6,6"]
+    assert run(["restore", "damaged.png", *options]) == 0
+    assert "differ by up to 2.00 (white to black is 2)" in capsys.readouterr().out
 
 
 def test_a_picture_that_is_sharper_than_its_blur_allows_is_told(folder, monkeypatch, capsys):

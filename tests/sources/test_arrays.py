@@ -164,9 +164,12 @@ def test_floats_of_the_given_size_and_channels_are_accepted():
 
 
 @pytest.mark.parametrize("option", [{"size": 4}, {"channels": 1}])
-@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 8)])
-def test_size_and_channels_do_not_apply_to_floats(option, shape):
-    with pytest.raises(ArgumentError, match="do not apply"):
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [((2, 3, 8, 8), r"got float images \(3, 8, 8\), expected"), ((2, 8), "do not apply to points")],
+)
+def test_size_and_channels_do_not_apply_to_floats(option, shape, message):
+    with pytest.raises(ArgumentError, match=message):
         open_source(np.zeros(shape, np.float32), **option)
 
 

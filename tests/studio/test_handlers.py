@@ -1,5 +1,6 @@
 """The handlers of the page's controls, called without a page."""
 
+import io
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,13 +9,20 @@ import pytest
 pytest.importorskip("gradio")
 
 import gradio as gr
+import numpy as np
+import torch
 from PIL import Image
 
+from golddiff.estimators.noise_level import estimated_noise
+from golddiff.estimators.operators import known_of
+from golddiff.sources.picture import decode_picture, jpeg_error
+from golddiff.studio import restore_tab
 from golddiff.studio.handlers import ANY_CLASS, FROM_NOISE, LABELS, Handlers
 from golddiff.studio.inputs import SIDE
 from golddiff.studio.layout import build_page
 from golddiff.studio.library import Library
 from golddiff.studio.restore_tab import Restorer
+from golddiff.system.errors import ArgumentError
 from tests.studio.test_inputs import as_url
 
 STEPS = 2
@@ -76,11 +84,69 @@ def test_messages_use_the_labels_of_the_page(handlers):
     assert [(field.minimum, field.maximum) for field in fields] == [(None, None)] * 2
 
 
+def restored(handlers, data, hole="black", blur=0, n=1, noise="0.1"):
+    """The status line and page of a restoration; ``hole`` is the colour painted in the corner."""
+    sheet = Image.new("RGB", (SIDE, SIDE), "black")
+    sheet.paste(hole, (0, 0, SIDE // 4, SIDE // 4))
+    settings = ("s", data, as_url(sheet), 1, False, blur, n, noise)
+    restorer, page = Restorer(handlers.library), SimpleNamespace(session_hash="page")
+    return list(restorer.restored(*settings, page))[-1]
+
+
+def encoded(image, kind="png", **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("hole", ["black", "red"])
+def test_the_transparent_part_of_an_upload_is_filled(handlers, monkeypatch, hole):
+    shown = []
+    monkeypatch.setattr(restore_tab, "_page", lambda store, pictures, _: shown.append(pictures))
+    erased = Image.linear_gradient("L").resize((8, 8)).convert("RGBA")
+    erased.paste((0, 0, 0, 0), (4, 4, 8, 8))
+    restored(handlers, encoded(erased), hole)
+    missing = torch.zeros(8, 8, dtype=torch.bool)
+    missing[4:, 4:] = True
+    missing[:2, :2] = hole == "red"
+    assert torch.equal(shown[0]["known"][0] == 0, missing)
+
+
+def test_the_noise_of_an_uploaded_jpeg_is_that_of_the_command(handlers):
+    squares = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16), np.uint8))
+    data = encoded(squares, "jpeg", quality=20)
+    error = jpeg_error(data, 8, 8)
+    assert error > 0.02
+    library = handlers.library
+    y, operator, _ = known_of(decode_picture("a", data), (1, 8, 8), blur=1)
+    noise, _ = estimated_noise(library.get("s").store, operator, y[None])
+    status, _ = restored(handlers, data, blur=1, noise="")
+    assert f"noise {np.hypot(noise, error):.2g}, " in status
+
+
+def test_a_blur_that_does_not_fit_is_told_as_by_the_command(handlers):
+    squares = Image.fromarray((np.indices((8, 8)).sum(axis=0) % 2 * 255).astype(np.uint8))
+    assert "no picture fits yours" in restored(handlers, encoded(squares), blur=2, noise="0.01")[0]
+    flat = encoded(Image.new("L", (8, 8), 128))
+    assert "no picture fits" not in restored(handlers, flat, blur=2, noise="0.01")[0]
+
+
+def test_a_message_of_this_tab_names_its_own_control(handlers):
+    with pytest.raises(gr.Error, match="Restorations: got 0"):
+        restored(handlers, encoded(Image.linear_gradient("L")), "red", n=0)
+
+
+def test_data_of_points_is_refused_by_its_name(make_store):
+    points = make_store(torch.rand(20, 2))
+    with pytest.raises(ArgumentError, match=r"^moons: holds points of 2 values"):
+        Library({"moons": lambda: points}).get("moons")
+
+
 def test_a_stopped_restoration_ends_after_its_step(handlers):
     hole = Image.new("RGB", (SIDE, SIDE), "black")
     hole.paste("red", (0, 0, SIDE // 2, SIDE))
     drawing = as_url(hole)
-    restorer, picture = Restorer(handlers.library), Image.linear_gradient("L")
+    restorer, picture = Restorer(handlers.library), encoded(Image.linear_gradient("L"))
     ours, other = (SimpleNamespace(session_hash=name) for name in ("ours", "other"))
     for page, expected in ((ours, "stopped"), (other, "novelty")):
         outputs = restorer.restored("s", picture, drawing, 1, False, 0, 1, "0.1", ours)

@@ -26,9 +26,11 @@ def test_an_upload_is_scaled_and_cropped_to_the_store(tmp_path, make_store):
     assert torch.allclose(image, torch.tensor([1.0, -1, -1])[:, None, None].expand(3, 8, 6))
 
 
-def test_large_pictures_are_reduced_to_1024_pixels(tmp_path):
-    picture = read_picture("upload", saved(tmp_path, Image.new("L", (3000, 1500))))
-    assert picture.size == (1024, 512)
+@pytest.mark.parametrize(
+    ("size", "read"), [((3000, 1500), (2048, 1024)), ((5000, 300),) * 2, ((300, 5000),) * 2]
+)
+def test_large_pictures_are_reduced_to_1024_pixels_of_the_shorter_side(tmp_path, size, read):
+    assert read_picture("upload", saved(tmp_path, Image.new("L", size))).size == read
 
 
 def test_colours_become_grey_for_a_grey_store(tmp_path, make_store):
