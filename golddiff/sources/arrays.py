@@ -27,7 +27,7 @@ def open_array(
     labels: Any = None,
     class_names: tuple[str, ...] | None = None,
 ) -> Rows:
-    """Open an array: uint8 stays uint8, floats become float32 and keep their values.
+    """Open an array: uint8 stays uint8, other numbers become float32.
 
     NaN and infinity raise SourceError when the examples are read.
 
@@ -40,7 +40,7 @@ def open_array(
         labels: the source's own (N,) class indices, or None.
         class_names: one name for each of the source's own classes, or None.
     """
-    pixels, rgba = _channels_first(_check_array(as_array(array, description), description))
+    pixels, rgba = _channels_first(_check_array(as_array(array, description), description, options))
     size, channels = options.size, 3 if rgba and options.channels is None else options.channels
     dtype = np.uint8 if pixels.dtype == np.uint8 else np.float32
     shape = _resized_shape(pixels, size, channels, description)
@@ -84,14 +84,15 @@ def _read_floats(
     examples: NDArray[Any], start: int, description: str, value_range: tuple[float, float] | None
 ) -> F32:
     with np.errstate(over="ignore", invalid="ignore"):
+        if value_range is not None and value_range != (-1, 1):
+            least, most = value_range  # in float64, as an offset may take all digits of float32
+            examples = (np.asarray(examples, np.float64) - least) * (2 / (most - least)) - 1
         values = np.array(examples, np.float32, order="C", subok=False)
     finite = np.isfinite(values).reshape(len(values), -1).all(1)
     if not finite.all():
         row = start + int(np.argmin(finite))
         raise SourceError(f"{description}: example {row} holds a NaN or an infinity")
     if value_range is not None and value_range != (-1, 1):
-        least, most = value_range
-        values = (values - np.float32(least)) * np.float32(2 / (most - least)) - np.float32(1)
         outside = np.abs(values).reshape(len(values), -1).max(1) > OUTLIER
         if outside.any():
             raise SourceError(
@@ -164,12 +165,13 @@ def _resized_shape(
     return shape
 
 
-def _check_array(values: NDArray[Any], description: str) -> NDArray[Any]:
+def _check_array(values: NDArray[Any], description: str, options: SourceOptions) -> NDArray[Any]:
     """The array, once its type, shape and number of examples are known to be valid."""
-    if values.dtype != np.uint8 and values.dtype.kind != "f":
+    kinds = "f" if options.value_range is None else "fiu"
+    if values.dtype != np.uint8 and values.dtype.kind not in kinds:
         raise SourceError(
-            f"{description} has data type {values.dtype}; give uint8 (0..255) or floats "
-            "(images in [-1, 1])"
+            f"{description} has data type {values.dtype}; give uint8 (0..255), floats (images in "
+            "[-1, 1]), or other whole numbers with their range, such as value_range=(0, 65535)"
         )
     if not 2 <= values.ndim <= 4:
         raise SourceError(

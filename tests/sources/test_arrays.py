@@ -106,6 +106,23 @@ def test_other_data_types_are_refused_by_name(dtype):
         open_source(np.zeros((2, 3, 4, 4), dtype))
 
 
+@pytest.mark.parametrize("least", [273.15, 1e8])
+def test_a_range_far_from_0_costs_no_digits(least):
+    images = least + 2 * np.random.default_rng(0).random((20, 1, 8, 8))
+    values = read(open_source(images, value_range=(least, least + 2)))[0]
+    assert np.abs(values - (images - least - 1)).max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint16, np.int64])
+def test_whole_numbers_are_read_if_their_range_is_given(dtype):
+    images = np.array([[0, 1024], [2048, 4096]], dtype).reshape(1, 1, 2, 2)
+    with pytest.raises(SourceError, match=r"their range, such as value_range=\(0, 65535\)"):
+        open_source(images)
+    source = open_source(images, value_range=(0, 4096))
+    assert source.info.is_pixels
+    assert read(source)[0].ravel().tolist() == [-1, -0.5, 0, 1]
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_non_finite_value_is_refused_with_its_example(bad):
     images = np.zeros((9, 3, 4, 4), np.float32)
