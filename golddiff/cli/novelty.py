@@ -110,7 +110,7 @@ def novelty(options: _NoveltyOptions) -> None:
 def _read(
     pictures: Any,
     store: golddiff.ImageStore,
-    value_range: tuple[float, ...] | None,
+    value_range: tuple[float, ...] | str | None,
     watch: Callable[[int, int], None],
 ) -> tuple[torch.Tensor, list[str]]:
     """The pictures in the store's size, channels and value range, and their file names if any."""

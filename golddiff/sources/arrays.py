@@ -11,7 +11,7 @@ from PIL import Image
 
 from golddiff.sources.decode import fit, to_image, to_pixels, with_channels
 from golddiff.sources.source import Rows, Source
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import SourceOptions, ValueRange
 from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.files import readable
 from golddiff.system.numbers import F32
@@ -53,7 +53,11 @@ def open_array(
             return np.array(pixels[start:stop], order="C", subok=False)
         return _read_floats(pixels[start:stop], start, description, options.value_range)
 
-    return Rows(read, len(pixels), shape, dtype, options, description, labels, class_names)
+    is_pixels = dtype == np.uint8 or isinstance(options.value_range, tuple)
+    return Rows(
+        read, len(pixels), shape, dtype, options, description, labels, class_names,
+        is_pixels=is_pixels,
+    )  # fmt: skip
 
 
 def is_array(value: object) -> bool:
@@ -81,10 +85,10 @@ def _is_tensor(value: object) -> bool:
 
 
 def _read_floats(
-    examples: NDArray[Any], start: int, description: str, value_range: tuple[float, float] | None
+    examples: NDArray[Any], start: int, description: str, value_range: ValueRange
 ) -> F32:
     with np.errstate(over="ignore", invalid="ignore"):
-        if value_range is not None and value_range != (-1, 1):
+        if isinstance(value_range, tuple):
             least, most = value_range  # in float64, as an offset may take all digits of float32
             examples = (np.asarray(examples, np.float64) - least) * (2 / (most - least)) - 1
         values = np.array(examples, np.float32, order="C", subok=False)
@@ -92,7 +96,7 @@ def _read_floats(
     if not finite.all():
         row = start + int(np.argmin(finite))
         raise SourceError(f"{description}: example {row} holds a NaN or an infinity")
-    if value_range is not None and value_range != (-1, 1):
+    if isinstance(value_range, tuple):
         outside = np.abs(values).reshape(len(values), -1).max(1) > OUTLIER
         if outside.any():
             raise SourceError(
@@ -119,13 +123,15 @@ def require_value_range(source: Source, options: SourceOptions) -> None:
         if least < 0:
             return
         if not isinstance(source, Rows):
+            where = f"the first {len(batch.pixels)} of {where}"
             break
     if most > 0:
-        likely = next((value for value in (1, 255, 65535) if most <= value), most)
+        own = least if least < most else 0, most
+        low, high = next(((0, v) for v in (1, 255, 65535) if v / 2 <= most <= v), own)
         raise ArgumentError(
-            f"value_range: not given, and the floats of {where} lie in "
-            f"{least:g} to {most:g}, not around 0; say value_range=(0, {likely:g}), "
-            "or value_range=(-1, 1) to take them as they are"
+            f"value_range: not given, and the floats of {where} lie in {least:g} to {most:g}, not "
+            f"around 0; say value_range=({low:.9g}, {high:.9g}) if they are pixels, or "
+            'value_range="any" to take them as they are'
         )
 
 
