@@ -40,7 +40,8 @@ def open_array(
         labels: the source's own (N,) class indices, or None.
         class_names: one name for each of the source's own classes, or None.
     """
-    pixels, rgba = _channels_first(_check_array(as_array(array, description), description, options))
+    array = _check_array(as_array(array, description), description, options)
+    pixels, rgba = _channels_first(array, description)
     size, channels = options.size, 3 if rgba and options.channels is None else options.channels
     dtype = np.uint8 if pixels.dtype == np.uint8 else np.float32
     shape = _resized_shape(pixels, size, channels, description)
@@ -106,26 +107,33 @@ def _read_floats(
     return values
 
 
-def require_value_range(source: Source, options: SourceOptions) -> None:
+def check_values(source: Source, options: SourceOptions) -> None:
     """Raise ArgumentError if value_range is set for uint8, or missing for floats nowhere below 0.
 
-    Reads an array up to its first value below 0; of other sources, the first 64 examples.
+    Arrays of uint8 must not be masks of 0 and 1, which both look black. Reads an array up to its
+    first value that will do; of other floats, the first 64 examples.
     """
     shape, where = source.info.shape, source.info.description
     is_float = source.info.dtype != np.uint8
     if options.value_range is not None and not is_float:
         raise ArgumentError(f"{where}: value_range= does not apply to uint8, only to floats")
-    if options.value_range is not None or not (is_float and len(shape) == 3):
+    is_read = len(shape) == 3 if is_float else isinstance(source, Rows)
+    if options.value_range is not None or not is_read:
         return
     least, most = np.inf, -np.inf
     for batch in source.batches(64):
         least, most = min(least, batch.pixels.min()), max(most, batch.pixels.max())
-        if least < 0:
+        if least < 0 or (most > 1 and not is_float):
             return
         if not isinstance(source, Rows):
             where = f"the first {len(batch.pixels)} of {where}"
             break
-    if most > 0:
+    if not is_float:
+        if (least, most) == (0, 1):
+            raise ArgumentError(
+                f"{where}: holds 0 and 1 only, and 255 is white; give masks multiplied by 255"
+            )
+    elif most > 0:
         own = least if least < most else 0, most
         low, high = next(((0, v) for v in (1, 255, 65535) if v / 2 <= most <= v), own)
         raise ArgumentError(
@@ -182,7 +190,7 @@ def _check_array(values: NDArray[Any], description: str, options: SourceOptions)
     if not 2 <= values.ndim <= 4:
         raise SourceError(
             f"{description} has shape {values.shape}; give images (N, C, H, W), grey images "
-            "(N, H, W) or points (N, D)"
+            "(N, H, W) or points (N, D), and their labels as labels="
         )
     if np.ma.is_masked(values):
         raise SourceError(f"{description} holds masked values; fill them, or leave the images out")
@@ -191,13 +199,17 @@ def _check_array(values: NDArray[Any], description: str, options: SourceOptions)
     return values
 
 
-def _channels_first(values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
+def _channels_first(values: NDArray[Any], description: str) -> tuple[NDArray[Any], bool]:
     """Images as (N, C, H, W), and whether they were channels-last RGBA."""
     if values.ndim == 3:
         return values[:, None], False
     # Only sides of 8 or more: an (N, 2, 4, 4) array is two channels of 4x4, not RGBA of 2x4.
-    # Four-channel floats may be latents, whose layout is unknown, so they stay unchanged.
     allowed = _IMAGE_CHANNELS if values.dtype == np.uint8 else (1, 3)
     if values.ndim == 4 and values.shape[3] in allowed and min(values.shape[1:3]) >= 8:
         return values.transpose(0, 3, 1, 2), values.shape[3] == 4
+    if values.ndim == 4 and values.shape[1] == values.shape[2] >= 8 > values.shape[3]:
+        raise SourceError(
+            f"{description} has shape {values.shape}, which looks like channels last; give images "
+            "(N, C, H, W), such as array.transpose(0, 3, 1, 2)"
+        )
     return values, False
