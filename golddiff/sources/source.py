@@ -180,7 +180,7 @@ def check_labels(labels: Any, count: int | None = None) -> I64:
     indices = array.astype(np.int64)
     if (indices < 0).any():
         row = int(np.argmax(indices < 0))
-        raise ArgumentError(f"label {row} is {array[row]}; class indices start at 0")
+        raise ArgumentError(f"label {row} is {array[row]}; class indices are 0 to {2**63 - 1}")
     return indices
 
 

@@ -206,6 +206,10 @@ class ImageStore(TrainingSet):
         arguments = self.path.absolute(), self.residency.limit, self.manifest.images_checksum
         return _reopened, arguments
 
+    def __fspath__(self) -> str:
+        """The folder, so that a store is a source wherever its path is one."""
+        return str(self.path)
+
     def __repr__(self) -> str:
         return f"ImageStore.open({str(self.path)!r})"
 

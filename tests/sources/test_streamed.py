@@ -277,6 +277,19 @@ class TestLoad:
         with pytest.raises(ArgumentError, match="labels have shape"):
             golddiff.load("digits", 5)
 
+    def test_labels_that_do_not_fit_are_refused_by_what_is_allowed(self):
+        for labels in ([0, -1], np.array([0, 2**63], np.uint64)):
+            with pytest.raises(ArgumentError, match=r"label 1 is .*; class indices are 0 to 922"):
+                golddiff.load(IMAGES[:2], labels)
+        with pytest.raises(SourceError, match="and their labels as labels="):
+            golddiff.load((IMAGES, np.arange(70)))
+
+    def test_a_store_is_a_source_as_its_path_is(self, tmp_path):
+        store = ImageStore.build(IMAGES, tmp_path / "s")
+        assert golddiff.load(store).path == store.path
+        assert golddiff.load(store, limit=3).n == 3
+        assert ImageStore.build(store, tmp_path / "t").n == 70
+
     def test_a_bar_shows_that_a_list_is_compared_with_the_cache(self, monkeypatch):
         bars = []
 
