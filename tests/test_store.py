@@ -56,6 +56,14 @@ class TestContents:
         assert torch.allclose(ranged, plain, atol=1e-5)
         assert ranged.abs().max() == 1 < latents.abs().max()
 
+    @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])
+    def test_values_far_from_1_give_one_warning(self, make_store, caplog, scale):
+        make_store(scale * np.random.default_rng(0).standard_normal((1000, 1, 4, 4)))
+        make_store(np.full((9, 1, 4, 4), 127, np.uint8))
+        messages = [record.getMessage() for record in caplog.records]
+        assert len(messages) == (scale != 1)
+        assert all("give value_range=" in message for message in messages)
+
     def test_a_manifest_of_an_earlier_version_says_by_its_type_whether_it_holds_pixels(self, store):
         path = store.path / "manifest.json"
         body = json.loads(path.read_text())

@@ -138,6 +138,9 @@ READ: dict[Any, Callable[[str, str], Any]] = {
     tuple[int, ...]: partial(parse_numbers, kind=int),
     tuple[int, ...] | None: partial(parse_numbers, kind=int),
     tuple[float, ...] | None: parse_numbers,
+    tuple[float, ...] | str | None: lambda name, text: (
+        text if text == "any" else parse_numbers(name, text)
+    ),
     int | float | None: parse_size,
     PatchSizes | None: parse_patch_size,
 }

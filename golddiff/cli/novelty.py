@@ -112,7 +112,7 @@ def novelty(options: _NoveltyOptions) -> None:
 def _read(
     pictures: Any,
     store: golddiff.ImageStore,
-    value_range: tuple[float, ...] | None,
+    value_range: tuple[float, ...] | str | None,
     watch: Callable[[int, int], None],
 ) -> tuple[torch.Tensor, list[str], list[tuple[str, str]]]:
     """The pictures in the store's form, their file names if any, and those that are unreadable."""

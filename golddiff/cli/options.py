@@ -89,9 +89,10 @@ Size = Annotated[
     typer.Option(help="Scale each image's shorter side to this many pixels; crop the square."),
 ]
 ValueRange = Annotated[
-    tuple[float, ...] | None,
+    tuple[float, ...] | str | None,
     advanced(
-        "Least and largest value of float images that are not in [-1, 1], such as 0,255.",
+        "Least and largest value of float images that are not in [-1, 1], such as 0,255; any: "
+        "take floats as they are.",
         metavar="LOW,HIGH",
     ),
 ]

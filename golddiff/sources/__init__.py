@@ -46,14 +46,14 @@ def open_source(source: Any, **options: Any) -> Source:
         ArgumentError: an option has a value that is not allowed, or does not apply.
         SourceError: the source cannot be read, or its images differ in shape or type.
     """
-    from golddiff.sources.arrays import require_value_range
+    from golddiff.sources.arrays import check_values
 
     checked = source_options(**options)
     if isinstance(source, str | os.PathLike):
         opened = _open_name_or_path(source, checked)
     else:
         opened = _open_object(source, checked)
-    require_value_range(opened, checked)
+    check_values(opened, checked)
     return opened
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from golddiff.sources.decode import fit, to_image, to_pixels, with_channels
 from golddiff.sources.source import Rows, Source
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import SourceOptions, ValueRange
 from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.files import readable
 from golddiff.system.numbers import F32
@@ -27,7 +27,7 @@ def open_array(
     labels: Any = None,
     class_names: tuple[str, ...] | None = None,
 ) -> Rows:
-    """Open an array: uint8 stays uint8, floats become float32 and keep their values.
+    """Open an array: uint8 stays uint8, other numbers become float32.
 
     NaN and infinity raise SourceError when the examples are read.
 
@@ -40,7 +40,8 @@ def open_array(
         labels: the source's own (N,) class indices, or None.
         class_names: one name for each of the source's own classes, or None.
     """
-    pixels, rgba = _channels_first(_check_array(as_array(array, description), description))
+    array = _check_array(as_array(array, description), description, options)
+    pixels, rgba = _channels_first(array, description)
     size, channels = options.size, 3 if rgba and options.channels is None else options.channels
     dtype = np.uint8 if pixels.dtype == np.uint8 else np.float32
     shape = _resized_shape(pixels, size, channels, description)
@@ -53,7 +54,11 @@ def open_array(
             return np.array(pixels[start:stop], order="C", subok=False)
         return _read_floats(pixels[start:stop], start, description, options.value_range)
 
-    return Rows(read, len(pixels), shape, dtype, options, description, labels, class_names)
+    is_pixels = dtype == np.uint8 or isinstance(options.value_range, tuple)
+    return Rows(
+        read, len(pixels), shape, dtype, options, description, labels, class_names,
+        is_pixels=is_pixels,
+    )  # fmt: skip
 
 
 def is_array(value: object) -> bool:
@@ -81,17 +86,18 @@ def _is_tensor(value: object) -> bool:
 
 
 def _read_floats(
-    examples: NDArray[Any], start: int, description: str, value_range: tuple[float, float] | None
+    examples: NDArray[Any], start: int, description: str, value_range: ValueRange
 ) -> F32:
     with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(value_range, tuple):
+            least, most = value_range  # in float64, as an offset may take all digits of float32
+            examples = (np.asarray(examples, np.float64) - least) * (2 / (most - least)) - 1
         values = np.array(examples, np.float32, order="C", subok=False)
     finite = np.isfinite(values).reshape(len(values), -1).all(1)
     if not finite.all():
         row = start + int(np.argmin(finite))
         raise SourceError(f"{description}: example {row} holds a NaN or an infinity")
-    if value_range is not None and value_range != (-1, 1):
-        least, most = value_range
-        values = (values - np.float32(least)) * np.float32(2 / (most - least)) - np.float32(1)
+    if isinstance(value_range, tuple):
         outside = np.abs(values).reshape(len(values), -1).max(1) > OUTLIER
         if outside.any():
             raise SourceError(
@@ -101,30 +107,39 @@ def _read_floats(
     return values
 
 
-def require_value_range(source: Source, options: SourceOptions) -> None:
+def check_values(source: Source, options: SourceOptions) -> None:
     """Raise ArgumentError if value_range is set for uint8, or missing for floats nowhere below 0.
 
-    Reads an array up to its first value below 0; of other sources, the first 64 examples.
+    Arrays of uint8 must not be masks of 0 and 1, which both look black. Reads an array up to its
+    first value that will do; of other floats, the first 64 examples.
     """
     shape, where = source.info.shape, source.info.description
     is_float = source.info.dtype != np.uint8
     if options.value_range is not None and not is_float:
         raise ArgumentError(f"{where}: value_range= does not apply to uint8, only to floats")
-    if options.value_range is not None or not (is_float and len(shape) == 3):
+    is_read = len(shape) == 3 if is_float else isinstance(source, Rows)
+    if options.value_range is not None or not is_read:
         return
     least, most = np.inf, -np.inf
     for batch in source.batches(64):
         least, most = min(least, batch.pixels.min()), max(most, batch.pixels.max())
-        if least < 0:
+        if least < 0 or (most > 1 and not is_float):
             return
         if not isinstance(source, Rows):
+            where = f"the first {len(batch.pixels)} of {where}"
             break
-    if most > 0:
-        likely = next((value for value in (1, 255, 65535) if most <= value), most)
+    if not is_float:
+        if (least, most) == (0, 1):
+            raise ArgumentError(
+                f"{where}: holds 0 and 1 only, and 255 is white; give masks multiplied by 255"
+            )
+    elif most > 0:
+        own = least if least < most else 0, most
+        low, high = next(((0, v) for v in (1, 255, 65535) if v / 2 <= most <= v), own)
         raise ArgumentError(
-            f"value_range: not given, and the floats of {where} lie in "
-            f"{least:g} to {most:g}, not around 0; say value_range=(0, {likely:g}), "
-            "or value_range=(-1, 1) to take them as they are"
+            f"value_range: not given, and the floats of {where} lie in {least:g} to {most:g}, not "
+            f"around 0; say value_range=({low:.9g}, {high:.9g}) if they are pixels, or "
+            'value_range="any" to take them as they are'
         )
 
 
@@ -164,17 +179,18 @@ def _resized_shape(
     return shape
 
 
-def _check_array(values: NDArray[Any], description: str) -> NDArray[Any]:
+def _check_array(values: NDArray[Any], description: str, options: SourceOptions) -> NDArray[Any]:
     """The array, once its type, shape and number of examples are known to be valid."""
-    if values.dtype != np.uint8 and values.dtype.kind != "f":
+    kinds = "f" if options.value_range is None else "fiu"
+    if values.dtype != np.uint8 and values.dtype.kind not in kinds:
         raise SourceError(
-            f"{description} has data type {values.dtype}; give uint8 (0..255) or floats "
-            "(images in [-1, 1])"
+            f"{description} has data type {values.dtype}; give uint8 (0..255), floats (images in "
+            "[-1, 1]), or other whole numbers with their range, such as value_range=(0, 65535)"
         )
     if not 2 <= values.ndim <= 4:
         raise SourceError(
             f"{description} has shape {values.shape}; give images (N, C, H, W), grey images "
-            "(N, H, W) or points (N, D)"
+            "(N, H, W) or points (N, D), and their labels as labels="
         )
     if np.ma.is_masked(values):
         raise SourceError(f"{description} holds masked values; fill them, or leave the images out")
@@ -183,13 +199,17 @@ def _check_array(values: NDArray[Any], description: str) -> NDArray[Any]:
     return values
 
 
-def _channels_first(values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
+def _channels_first(values: NDArray[Any], description: str) -> tuple[NDArray[Any], bool]:
     """Images as (N, C, H, W), and whether they were channels-last RGBA."""
     if values.ndim == 3:
         return values[:, None], False
     # Only sides of 8 or more: an (N, 2, 4, 4) array is two channels of 4x4, not RGBA of 2x4.
-    # Four-channel floats may be latents, whose layout is unknown, so they stay unchanged.
     allowed = _IMAGE_CHANNELS if values.dtype == np.uint8 else (1, 3)
     if values.ndim == 4 and values.shape[3] in allowed and min(values.shape[1:3]) >= 8:
         return values.transpose(0, 3, 1, 2), values.shape[3] == 4
+    if values.ndim == 4 and values.shape[1] == values.shape[2] >= 8 > values.shape[3]:
+        raise SourceError(
+            f"{description} has shape {values.shape}, which looks like channels last; give images "
+            "(N, C, H, W), such as array.transpose(0, 3, 1, 2)"
+        )
     return values, False

@@ -88,6 +88,7 @@ class Rows:
         options: ``limit`` and ``labels`` apply.
         labels: the source's own (total,) class indices, or None.
         names: file name of each example, or empty.
+        is_pixels: as in :class:`SourceInfo`.
     """
 
     def __init__(
@@ -101,12 +102,12 @@ class Rows:
         labels: Any = None,
         class_names: tuple[str, ...] | None = None,
         names: Sequence[str] = (),
+        is_pixels: bool = True,
     ) -> None:
         self.pixels = read
         self.labels, class_names = chosen_labels(options, total, labels, class_names, description)
         self.total = options.limited(total)
         self.skipped, self.names = Skipped(), list(names[: self.total])
-        is_pixels = np.dtype(dtype) == np.uint8 or options.value_range is not None
         self.info = SourceInfo(
             shape, np.dtype(dtype), self.labels is not None, is_pixels, class_names, description
         )
@@ -179,7 +180,7 @@ def check_labels(labels: Any, count: int | None = None) -> I64:
     indices = array.astype(np.int64)
     if (indices < 0).any():
         row = int(np.argmax(indices < 0))
-        raise ArgumentError(f"label {row} is {array[row]}; class indices start at 0")
+        raise ArgumentError(f"label {row} is {array[row]}; class indices are 0 to {2**63 - 1}")
     return indices
 
 

@@ -11,6 +11,7 @@ from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.numbers import check_count, check_seed
 
 DEFAULT_SPLIT = "train"
+ValueRange = tuple[float, float] | str | None
 COLUMNS, SPLIT = ("column", "label_column"), "split"
 
 
@@ -41,7 +42,8 @@ class SourceOptions:
         labels: N integers >= 0, one for each example of the whole source (before ``limit``); they
             replace the source's own labels.
         value_range: least and largest value of float images, mapped to -1 and 1: they are pixels,
-            and DDIM clips samples. None: floats keep their values, and may be latents.
+            and DDIM clips samples. "any": floats keep their values, and may be latents. None: the
+            same, but images without a value below 0 are refused.
 
     Raises:
         ArgumentError: an option has a value that is not allowed.
@@ -56,7 +58,7 @@ class SourceOptions:
     limit: int | None = None
     seed: int = 0
     labels: Any = None
-    value_range: tuple[float, float] | None = None
+    value_range: ValueRange = None
 
     def __post_init__(self) -> None:
         if self.channels is not None and self.channels not in (1, 3):
@@ -105,7 +107,9 @@ class SourceOptions:
                 raise ArgumentError(f"{name}={value!r} does not apply to {kind}")
 
 
-def _checked_range(value_range: Any) -> tuple[float, float]:
+def _checked_range(value_range: Any) -> ValueRange:
+    if isinstance(value_range, str) and value_range == "any":
+        return value_range
     try:
         least, most = map(float, value_range)
     except (TypeError, ValueError, OverflowError):
@@ -113,6 +117,6 @@ def _checked_range(value_range: Any) -> tuple[float, float]:
     if not -math.inf < least < most < math.inf:
         raise ArgumentError(
             f"value_range: got {value_range!r}, expected the least and the largest value, such as "
-            "value_range=(0, 255)"
+            'value_range=(0, 255), or "any"'
         )
     return least, most

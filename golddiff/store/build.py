@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import math
 import os
 from pathlib import Path
@@ -29,6 +30,8 @@ from golddiff.system.folders import folder_in_place
 from golddiff.system.numbers import F32
 from golddiff.system.progress import progress_bar
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
+
+log = logging.getLogger("golddiff")
 
 PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "norms.bin"
 
@@ -67,6 +70,7 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
         quarter_shape(info.shape), printable(info.description),
     )  # fmt: skip
     scale, offset = map(np.float32, manifest.scaling)
+    squares = 0.0  # sum of all squared values
     task = bar.add_task(f"reading {manifest.source}", total=source.total)
     with contextlib.ExitStack() as stack:
         files = {
@@ -81,10 +85,12 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
             if pixels.dtype == np.uint8:
                 values = values * scale + offset
             flat = values.reshape(len(values), -1)
+            norms = _lengths(flat)
+            squares += float(np.square(norms, dtype=np.float64).sum())
             arrays: dict[str, NDArray[Any]] = {
                 PIXELS: pixels,
                 PROXIES: pool(values, manifest.proxy_shape),
-                NORMS: _lengths(flat),
+                NORMS: norms,
             }
             if labels is not None:
                 arrays[LABELS] = labels.astype(np.int64)
@@ -96,6 +102,13 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
             bar.update(task, completed=manifest.n)
         if manifest.n == 0:
             raise SourceError(f"source: {info.description} holds no images")
+        rms = math.sqrt(squares / manifest.n / math.prod(info.shape))
+        if info.dtype != np.uint8 and not 0.01 <= rms <= 100:
+            log.warning(
+                "%s: values are of about %.2g, and samples are good only near 1: give "
+                "value_range=(least, largest) for pixels, or scale the values",
+                manifest.source, rms,
+            )  # fmt: skip
         for name, file in files.items():
             file.flush()
             os.fsync(file.fileno())

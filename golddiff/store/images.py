@@ -18,6 +18,7 @@ import torch
 
 from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
+from golddiff.sources.source_options import ValueRange
 from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, check_free
 from golddiff.store.manifest import Manifest
 from golddiff.store.posteriors import weighed
@@ -119,7 +120,7 @@ class ImageStore(TrainingSet):
         skip_bad: bool = False,
         limit: int | None = None,
         seed: int = 0,
-        value_range: tuple[float, float] | None = None,
+        value_range: ValueRange = None,
         overwrite: bool = False,
         progress: bool = False,
     ) -> ImageStore:
@@ -141,7 +142,8 @@ class ImageStore(TrainingSet):
             skip_bad: skip and count unreadable images instead of raising an error.
             limit: use at most this many images.
             seed: seed of the generated sources "moons" and "patches".
-            value_range: smallest and largest value of float images, which are then pixels.
+            value_range: smallest and largest value of float images, which are then pixels, or
+                "any" for other floats.
             overwrite: replace an existing store once the new one is complete.
             progress: show a progress bar.
 
@@ -202,6 +204,10 @@ class ImageStore(TrainingSet):
         Unpickling opens the store at that path; StoreError if it holds other images by then.
         """
         return _reopened, (self.path, self.residency.limit, self.manifest.images_checksum)
+
+    def __fspath__(self) -> str:
+        """The folder, so that a store is a source wherever its path is one."""
+        return str(self.path)
 
     def __repr__(self) -> str:
         return f"ImageStore.open({str(self.path)!r})"

@@ -102,7 +102,10 @@ def novelty(
     x = images.float().reshape(len(images), store.d).numpy(force=True)
     # The mean decides, because single pixels of a sample may lie far outside.
     if store.is_pixels and np.linalg.norm(x) > OUTLIER * np.sqrt(x.size):
-        raise ArgumentError(f"images: got values of {x.min():g} to {x.max():g}, expected -1 to 1")
+        raise ArgumentError(
+            f"images: got values of {x.min():g} to {x.max():g}, expected -1 to 1, to which "
+            "value_range=(LEAST, LARGEST) maps others where they are read"
+        )
     unit = spacing(store)
     parts = []
     for i in range(0, len(x), QUERIES_AT_ONCE):

@@ -68,5 +68,5 @@ def open_store(path: Path, options: SourceOptions) -> Rows:
 
     return Rows(
         read, n, shape, flat.dtype, options, manifest.source, labels,
-        None if names is None else tuple(names), manifest.names(path) or (),
+        None if names is None else tuple(names), manifest.names(path) or (), manifest.is_pixels,
     )  # fmt: skip

@@ -28,7 +28,7 @@ def test_value_range_says_where_the_floats_of_a_file_lie(capsys, fails):
     for arguments in (["sample", "--data", "f.npy"], ["novelty", "f.npy", "digits"]):
         line = fails(*arguments)
         assert message in line
-        assert "say --value-range 0,255, or --value-range -1,1 to" in line
+        assert 'say --value-range 0,255 if they are pixels, or --value-range "any" to' in line
     assert "such as --value-range 0,255" in fails("index", "f.npy", "f", "--value-range", "3")
     assert run(["index", "f.npy", "f.store", "--value-range", "0,255"]) == 0
     assert run(["novelty", "f.npy", "digits", "--value-range", "0,255"]) == 0
@@ -36,7 +36,9 @@ def test_value_range_says_where_the_floats_of_a_file_lie(capsys, fails):
     line = fails("sample", "--store", "f.store", "--value-range", "0,1")
     assert "--value-range: does not apply to a store" in line
     assert golddiff.ImageStore.open("f.store").images().min() == -1
-    assert run(["sample", "--data", "f.npy", "--value-range", "-1,1", "--method", "wiener"]) == 0
+    assert run(["sample", "--data", "f.npy", "--value-range", "any", "--method", "wiener"]) == 0
+    assert run(["index", "f.npy", "any.store", "--value-range", "any"]) == 0
+    assert not golddiff.ImageStore.open("any.store").is_pixels
 
 
 def test_arrays_of_unknown_names_are_listed_for_the_option_that_chooses(fails):

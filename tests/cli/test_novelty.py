@@ -31,6 +31,14 @@ def test_novelty_of_an_array_of_pictures_is_reported(capsys):
     assert "$" not in page
 
 
+def test_pictures_in_other_units_are_refused_with_the_option_that_maps_them(make_store, fails):
+    images = np.random.default_rng(0).uniform(-1000, 1000, (9, 1, 8, 8)).astype(np.float32)
+    np.save("run.npy", images)
+    store = str(make_store(images, value_range=(-1000, 1000)).path)
+    assert "to which --value-range LEAST,LARGEST maps" in fails("novelty", "run.npy", store)
+    assert run(["novelty", "run.npy", store, "--value-range", "-1000,1000"]) == 0
+
+
 def test_larger_pictures_are_scaled_to_the_training_images(capsys):
     pixels = ((store_of(capsys, "digits").images(range(5)) + 1) * 127.5).round().to(torch.uint8)
     np.save("large.npy", pixels.repeat_interleave(2, 2).repeat_interleave(2, 3).numpy())

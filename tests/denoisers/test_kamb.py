@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from golddiff.estimators.kamb import Kamb, nearest_odd, preset
 from golddiff.estimators.pca import mask_width
+from golddiff.kernels.roots import squares
+from golddiff.noise import precision
 from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
 from reliability.reference import kamb
@@ -40,6 +42,30 @@ def noisy(store, sigma, b=1, seed=1):
 @pytest.fixture(scope="module")
 def random_stores(make_store):
     return {shape: make_store(pixels(3, shape, dtype)) for shape, dtype in SHAPES.items()}
+
+
+@pytest.mark.parametrize("sigma", [0.5, 0.51, 2.0, 80.0])
+@pytest.mark.parametrize("offset", [0, 10, 1000])
+def test_values_of_any_size_cost_no_digits(make_store, offset, sigma):
+    generator = np.random.default_rng(0)
+    images = generator.standard_normal((40, 1, 6, 6)).cumsum(-1) + offset
+    images[:, 0, 0, 0] *= -1
+    store = make_store(images.astype(np.float32))
+    x = noisy(store, sigma)
+    means = Kamb(store, patch_sizes=3, boundary="none")(x, sigma).double().numpy()
+    expected = kamb(x[0].double().numpy(), sigma, store.images().double().numpy(), 3, "none")
+    assert np.abs(means[0] - expected).max() < 1e-6 * np.abs(images).max()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_squares_of_values_of_any_size_cost_no_digits(kind):
+    generator, sigma = np.random.default_rng(0), 0.6
+    images = (1000 + generator.standard_normal((9, 64))).astype(np.float32)
+    query = images[0] + np.float32(sigma) * generator.standard_normal(64, np.float32)
+    query[:32], images[:, :32] = query[:32] - 1000, images[:, :32] - 1000
+    sums = np.asarray(squares(kind(images), kind(query), precision(sigma))).sum(1, np.float64)
+    exact = np.square(images - query.astype(float)).sum(1)
+    assert np.abs((sums - sums[0]) - (exact - exact[0])).max() < 1e-3
 
 
 @pytest.fixture(scope="module")

@@ -92,8 +92,22 @@ def test_trailing_float_channels_move_first(channels):
     np.testing.assert_array_equal(last.pixels(0, 5), first)
 
 
-def test_four_trailing_float_channels_are_not_moved():
-    assert open_source(np.zeros((2, 8, 8, 4), np.float32)).info.shape == (8, 8, 4)
+@pytest.mark.parametrize("channels", [2, 4, 7])
+def test_squares_of_other_trailing_channels_are_refused(channels):
+    images = np.random.default_rng(0).standard_normal((2, 8, 8, channels))
+    with pytest.raises(SourceError, match="looks like channels last"):
+        open_source(images)
+    assert open_source(images.transpose(0, 3, 1, 2)).info.shape == (channels, 8, 8)
+
+
+@pytest.mark.parametrize("shape", [(9, 4, 4), (9, 5)])
+def test_masks_of_0_and_1_are_refused(shape):
+    masks = np.zeros(shape, np.uint8)
+    assert read(open_source(masks))[0].max() == 0
+    masks[8, 2] = 1
+    with pytest.raises(ArgumentError, match=r"array: holds 0 and 1 only, .* multiplied by 255"):
+        open_source(masks)
+    assert read(open_source(masks * 255))[0].max() == 255
 
 
 def test_the_last_axis_of_small_images_is_no_channel():
@@ -104,6 +118,23 @@ def test_the_last_axis_of_small_images_is_no_channel():
 def test_other_data_types_are_refused_by_name(dtype):
     with pytest.raises(SourceError, match=np.dtype(dtype).name):
         open_source(np.zeros((2, 3, 4, 4), dtype))
+
+
+@pytest.mark.parametrize("least", [273.15, 1e8])
+def test_a_range_far_from_0_costs_no_digits(least):
+    images = least + 2 * np.random.default_rng(0).random((20, 1, 8, 8))
+    values = read(open_source(images, value_range=(least, least + 2)))[0]
+    assert np.abs(values - (images - least - 1)).max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint16, np.int64])
+def test_whole_numbers_are_read_if_their_range_is_given(dtype):
+    images = np.array([[0, 1024], [2048, 4096]], dtype).reshape(1, 1, 2, 2)
+    with pytest.raises(SourceError, match=r"their range, such as value_range=\(0, 65535\)"):
+        open_source(images)
+    source = open_source(images, value_range=(0, 4096))
+    assert source.info.is_pixels
+    assert read(source)[0].ravel().tolist() == [-1, -0.5, 0, 1]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

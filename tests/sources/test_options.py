@@ -72,8 +72,8 @@ def test_labels_stay_with_their_images_when_some_are_skipped(tmp_path):
 
 
 def test_labels_cover_all_images_before_the_limit():
-    values, labels = read(open_source(IMAGES, labels=range(6), limit=2))
-    assert (len(values), labels.tolist()) == (2, [0, 1])
+    values, labels = read(open_source(IMAGES, labels=range(6), limit=3))
+    assert (len(values), labels.tolist()) == (3, [0, 1, 2])
     with pytest.raises(ArgumentError, match="2 labels were given for 6"):
         open_source(IMAGES, labels=[0, 1], limit=2)
 

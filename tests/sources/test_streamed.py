@@ -1,5 +1,6 @@
 """Python sources (lists, Dataset, DataLoader), .pt files, value ranges, and ``golddiff.load``."""
 
+import re
 from contextlib import contextmanager
 
 import numpy as np
@@ -147,8 +148,9 @@ def test_floats_that_are_not_around_0_require_value_range(most, tmp_path):
             open_source(source)
     mapped = read(open_source(images, value_range=(0, most)))[0]
     assert np.abs(mapped - (IMAGES / 127.5 - 1)).max() < 1e-6
-    unchanged = read(open_source(images, value_range=(-1, 1)))[0]
-    assert np.array_equal(unchanged, images.numpy())
+    unchanged = open_source(images, value_range="any")
+    assert np.array_equal(read(unchanged)[0], images.numpy())
+    assert not unchanged.info.is_pixels
     assert open_source(images * 2 - most).total == 70
     for path in files:
         assert np.array_equal(read(open_source(path, value_range=(0, most)))[0], mapped)
@@ -156,9 +158,20 @@ def test_floats_that_are_not_around_0_require_value_range(most, tmp_path):
 
 def test_floats_of_any_number_of_channels_require_value_range():
     patches = np.random.default_rng(0).uniform(0, 9000, (20, 6, 8, 8)).astype(np.float32)
-    with pytest.raises(ArgumentError, match=r"value_range=\(0, 65535\)"):
+    with pytest.raises(ArgumentError, match=r"say value_range=\([\d.e-]+, 89\d\d[\d.]*\) if"):
         open_source(patches)
     assert open_source(patches - 4500).total == 20
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.3, 3000), (0, 1e-6), (273.15, 275.15), (7, 7)])
+def test_the_range_that_is_proposed_keeps_the_values_apart(least, most):
+    images = np.linspace(least, most, 320, dtype=np.float32).reshape(5, 1, 8, 8)
+    with pytest.raises(ArgumentError, match="value_range: not given") as refused:
+        open_source(images)
+    numbers = re.search(r"say value_range=\((\S+), (\S+)\) if", str(refused.value))
+    values = read(open_source(images, value_range=(float(numbers[1]), float(numbers[2]))))[0]
+    assert values.max() == pytest.approx(1, abs=1e-6)
+    assert values.min() == pytest.approx(-1 if least < most else 1, abs=1e-6)
 
 
 def test_masked_values_are_refused():
@@ -172,6 +185,15 @@ def test_one_bright_image_of_many_does_not_require_value_range():
     """Regression: each of the first images had to have a value below 0."""
     images = list(np.linspace(-1, 1, 48, dtype=np.float32).reshape(3, 1, 4, 4))
     assert read(open_source(images[::-1]))[0].max() == 1
+
+
+def test_a_list_is_refused_for_the_images_that_were_read():
+    images = [np.full((1, 8, 8), 0.5 + i / 1000, np.float32) for i in range(70)]
+    images[66] *= -1
+    assert read(open_source(np.array(images)))[0].min() < 0
+    with pytest.raises(ArgumentError, match="floats of the first 64 of list of images"):
+        open_source(images)
+    assert read(open_source(images, value_range="any"))[0].min() < 0
 
 
 def test_value_range_is_refused_for_pictures_and_stores(tmp_path):
@@ -188,9 +210,11 @@ def test_values_far_outside_value_range_are_refused():
     images[2, 0, 0, 0] = -1
     with pytest.raises(SourceError, match="example 2 lies far outside of value_range=0 to 1"):
         read(open_source(images, value_range=(0, 1)))
+    with pytest.raises(SourceError, match="example 0 lies far outside of value_range=-1 to 1"):
+        read(open_source(images + 3, value_range=(-1, 1)))
 
 
-@pytest.mark.parametrize("value", [3, (1, 1), (1, 0), (0, np.inf), ("a", "b"), (0, 1, 2)])
+@pytest.mark.parametrize("value", ["none", 3, (1, 1), (1, 0), (0, np.inf), ("a", "b"), (0, 1, 2)])
 def test_invalid_value_ranges_are_refused(value):
     with pytest.raises(ArgumentError, match="value_range: got"):
         open_source(np.zeros((2, 4), np.float32), value_range=value)
@@ -252,6 +276,19 @@ class TestLoad:
         assert len({store.path for store in stores}) == 1
         with pytest.raises(ArgumentError, match="labels have shape"):
             golddiff.load("digits", 5)
+
+    def test_labels_that_do_not_fit_are_refused_by_what_is_allowed(self):
+        for labels in ([0, -1], np.array([0, 2**63], np.uint64)):
+            with pytest.raises(ArgumentError, match=r"label 1 is .*; class indices are 0 to 922"):
+                golddiff.load(IMAGES[:2], labels)
+        with pytest.raises(SourceError, match="and their labels as labels="):
+            golddiff.load((IMAGES, np.arange(70)))
+
+    def test_a_store_is_a_source_as_its_path_is(self, tmp_path):
+        store = ImageStore.build(IMAGES, tmp_path / "s")
+        assert golddiff.load(store).path == store.path
+        assert golddiff.load(store, limit=3).n == 3
+        assert ImageStore.build(store, tmp_path / "t").n == 70
 
     def test_a_bar_shows_that_a_list_is_compared_with_the_cache(self, monkeypatch):
         bars = []

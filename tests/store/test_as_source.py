@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import golddiff
 from golddiff.store.opening import open_source
 from golddiff.system.errors import ArgumentError, SourceError
 from tests.sources.make import read
@@ -26,6 +27,13 @@ class TestStoreAsSource:
         pixels, labels = read(open_source(originals.path, limit=10))
         assert np.array_equal(pixels.reshape(10, -1), originals.flat[:10])
         assert len(labels) == 10
+
+    def test_floats_of_a_known_range_stay_pixels(self, tmp_path):
+        images = np.where(np.random.default_rng(0).random((9, 1, 8, 8)) > 0.5, 1000.0, -1000.0)
+        store = golddiff.ImageStore.build(images, tmp_path / "a", value_range=(-1000, 1000))
+        assert golddiff.ImageStore.build(store.path, tmp_path / "b").is_pixels
+        latents = golddiff.ImageStore.build(images, tmp_path / "c")
+        assert not golddiff.ImageStore.build(latents.path, tmp_path / "d").is_pixels
 
     def test_its_own_size_and_channels_are_accepted(self, originals):
         channels, size, _ = originals.shape
