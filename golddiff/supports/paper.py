@@ -35,7 +35,7 @@ class PaperSchedule:
     Args:
         k_min, k_max, m_min, m_max: an int is a number of images; a float in (0, 1] is a fraction of
             all images (of the class, when conditional). If k_min is above k_max (the paper's
-            Fig. 6 b), k is k_min at every noise level.
+            Fig. 6 b), k is k_min at every noise level, and "released" raises k_max to k_min.
         variant: "text" or "released" (which ignores m_min and m_max).
 
     Raises:
@@ -71,9 +71,10 @@ class PaperSchedule:
             k = _floor(k_min + max(0.0, k_max - k_min) * g)
             m = _floor(m_min + (m_max - m_min) * (1 - g))
         else:
-            k_low, k_high = max(1, _floor(k_min)), max(1, _floor(k_max))
-            k = max(k_low, round(k_high - (k_high - k_low) * (1 - g)))
-            m = min(n, max(k_high, round(k_high + (n - k_high) * (1 - g))))
+            k_low = max(1, _floor(k_min))
+            k_high = max(k_low, _floor(k_max))
+            k = round(k_high - (k_high - k_low) * (1 - g))
+            m = round(k_high + (n - k_high) * (1 - g))
         k = max(1, k)
         return max(m, k), k
 

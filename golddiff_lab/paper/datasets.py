@@ -36,7 +36,7 @@ DATA_SETS = {
         DataSet("fashion-mnist", "Fashion-MNIST", 28, 0.02, 0.005, "fashion_mnist_unet_zeros"),
         DataSet("cifar10", "CIFAR-10", 32, 0.03, 0.05, "cifar10_unet_zeros"),
         DataSet("celeba-hq", "CelebA-HQ", 64, 0.03, 0.02, None),
-        DataSet("celeba", "CelebA", 32, 0.03, 0.02, None),
+        DataSet("celeba", "CelebA", 32, 0.03, 0.02, "celeba32_unet_zeros"),
         DataSet("afhq", "AFHQ", 64, 0.04, 0.02, None),
         DataSet("imagenet", "ImageNet-1K", 64, 0.02, 0.02, None),
         DataSet("imagenet64-100", "imagenet64-100 (100 classes)", 64, 0.02, 0.02, None),

@@ -41,9 +41,10 @@ NOTE = (
     f"Every sampler runs on the exact denoiser with deepinv's settings, {DRAWS} draws per "
     "measurement. **Error**: RMSE between the mean of the draws and the exact mean. "
     "**Spread**: root mean square of the draws' standard deviations. **Coverage**: fraction of the "
-    f"draws' values within the exact {SHARE:.0%} interval, ignoring intervals of no width. Images "
-    f'are in [-1, 1], noise in deepinv\'s range [0, 1]. "{EXACT}" is what {DRAWS} draws can reach; '
-    f'"{GIVEN}" is deepinv\'s DDPM solver on the denoiser conditioned on the measurement.'
+    f"draws' values within the exact {SHARE:.0%} interval, ignoring intervals below {NARROW}. "
+    f'Images are in [-1, 1], noise in deepinv\'s range [0, 1]. "{EXACT}" is what {DRAWS} draws '
+    f'can reach; "{GIVEN}" is deepinv\'s DDPM solver on the denoiser conditioned on the '
+    "measurement."
 )
 
 

@@ -133,6 +133,12 @@ class TestSchedule:
         assert schedule.budgets(1e9, 50_000) == (5000, 5000)
         assert schedule.budgets(1e-9, 50_000) == (50_000, 2500)
 
+    def test_k_min_above_k_max_raises_k_max_of_variant_released(self):
+        """The release's numbers of images drawn and kept: it raises k_max to k_min first."""
+        schedule = PaperSchedule(k_min=1 / 4, variant="released")
+        budgets = [schedule.budgets(sigma, 50_000) for sigma in ddim_sigmas(10)[4:9]]
+        assert budgets == [(m, 12_500) for m in (13_988, 16_324, 20_808, 28_017, 37_857)]
+
     @pytest.mark.parametrize("n", [1, 2, 7, 39, 1000])
     @pytest.mark.parametrize("variant", ["text", "released"])
     def test_small_stores_keep_at_least_one_image(self, n, variant):

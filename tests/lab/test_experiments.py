@@ -1,6 +1,7 @@
 """Every table and figure, on tiny data with stand-in networks."""
 
 import json
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 
 import golddiff
 from golddiff.evaluation.interval import mean_interval
+from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.paper import paper_value
 from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
@@ -148,7 +150,16 @@ def test_images_survive_packing_as_text(channels):
     torch.testing.assert_close(unpacked(packed(images)), images)
 
 
-# The numbers in the paper's tables
+# The settings and numbers of the paper's tables
+
+
+def test_a_data_set_of_which_the_authors_calibrated_patch_sizes_uses_them():
+    file = resources.files("golddiff") / "data" / "kamb_patch_sizes.json"
+    presets = set(json.loads(file.read_text())["patch_sizes"])
+    for name, data in DATA_SETS.items():
+        kind = name.replace("-", "_")
+        calibrated = {f"{kind}_unet_zeros", f"{kind}{data.side}_unet_zeros"} & presets
+        assert {data.kamb} - {None} == calibrated
 
 
 @pytest.mark.parametrize(
