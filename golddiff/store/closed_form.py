@@ -238,7 +238,9 @@ class _LogDensity(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, sigma: Any, posterior: Any) -> torch.Tensor:
-        ctx.x, ctx.sigma, ctx.posterior = x, sigma, posterior(x.detach(), sigma)
+        ctx.posterior = posterior(x.detach(), sigma)
+        levels = sigma if isinstance(sigma, torch.Tensor) else torch.as_tensor(sigma).double()
+        ctx.save_for_backward(x, levels)  # backward raises if they were changed in place
         density: torch.Tensor = ctx.posterior.log_density
         return density
 
@@ -249,17 +251,18 @@ class _LogDensity(torch.autograd.Function):
                 "log_density: got second derivatives where sigma requires a gradient, expected a "
                 "sigma without one"
             )
-        x = ctx.x.double()
-        mean = with_gradient(ctx.x, ctx.sigma, lambda *_: ctx.posterior).double()
-        levels = torch.as_tensor(ctx.sigma, dtype=torch.float64, device=x.device).expand(len(x))
+        given, sigma = ctx.saved_tensors
+        x = given.double()
+        mean = with_gradient(given, sigma, lambda *_: ctx.posterior).double()
+        levels = sigma.to(x.device, torch.float64).expand(len(x))
         level, weight = (v.reshape(-1, *[1] * (x.ndim - 1)) for v in (levels, cotangent))
-        in_x = (weight * (mean - x) / level.square()).to(ctx.x.dtype)
+        in_x = (weight * (mean - x) / level.square()).to(given.dtype)
         if not ctx.needs_input_grad[1]:
             return in_x, None, None
         spread = ((x - mean).square() + ctx.posterior.variance).flatten(1).sum(dim=1)
         in_sigma = cotangent * (spread / levels**3 - x[0].numel() / levels)
-        in_sigma = in_sigma.to(ctx.sigma.device, ctx.sigma.dtype)
-        return in_x, in_sigma.sum_to_size(ctx.sigma.shape), None
+        in_sigma = in_sigma.to(sigma.device, sigma.dtype)
+        return in_x, in_sigma.sum_to_size(sigma.shape), None
 
 
 def main_directions(times: Callable[[F64], F64], d: int, k: int) -> tuple[F64, F64]:
