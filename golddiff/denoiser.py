@@ -22,6 +22,7 @@ from golddiff.store.closed_form import (
     ExactPosterior,
     log_density,
     needs_gradient,
+    score_of,
     with_gradient,
 )
 from golddiff.store.device import Device, DeviceStore, Weigh, device_store
@@ -93,7 +94,7 @@ class Denoiser:
         if torch.compiler.is_compiling():  # compiled loops cannot be traced
             return torch.compiler.disable(self.__call__)(x, sigma, labels)  # type: ignore[no-untyped-call]
         if needs_gradient(x, sigma):
-            return with_gradient(x, sigma, partial(self.posterior, labels=labels))
+            return with_gradient(x, sigma, partial(self.posterior, labels=labels)).float()
         queries, groups = self._groups(x, sigma, labels)
         denoiser = self if x.device.type == "cpu" else self.to(x.device)
         out = denoiser._denoise_groups(queries, groups)
@@ -160,9 +161,7 @@ class Denoiser:
         Raises:
             ArgumentError: as in a call.
         """
-        residual = self(x, sigma, labels).double() - x.double()
-        levels = torch.as_tensor(sigma, dtype=torch.float64, device=x.device).expand(len(x))
-        return (residual / levels.reshape(-1, *[1] * (x.ndim - 1)).square()).float()
+        return score_of(self(x, sigma, labels), x, sigma).float()
 
     def exact(self, x: F32, sigma: float, prior: Prior) -> Exact:
         """The exact posterior of queries (b, D) that share sigma and prior.

@@ -24,7 +24,13 @@ from numpy.typing import NDArray
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.measurement import linear
 from golddiff.noise import Labels, Sigma
-from golddiff.store.closed_form import largest_first, main_directions
+from golddiff.store.closed_form import (
+    largest_first,
+    main_directions,
+    needs_gradient,
+    score_of,
+    with_gradient,
+)
 from golddiff.store.likelihood import check_measured
 from golddiff.store.posteriors import TransientCache
 from golddiff.system.arguments import check_not_negative
@@ -177,8 +183,19 @@ class GaussianDenoiser(Denoiser, ABC):
         return GaussiansPosterior(partial(self.gaussians, prior), x, sigma)
 
     def denoise(self, x: F32, sigma: float, prior: Any) -> F32:
-        """Posterior means (b, D), in float64."""
-        return self.exact(x, sigma, prior).mean().astype(np.float32)
+        """Posterior means (b, D), computed in float64 and rounded to the type of x."""
+        return self.exact(x, sigma, prior).mean().astype(x.dtype)
+
+    def score(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        """See the base class; from the mean in float64, which at low noise is close to x."""
+        if needs_gradient(x, sigma):
+            mean = with_gradient(x, sigma, partial(self.posterior, labels=labels))
+        else:
+            queries, groups = self._groups(x, sigma, labels)
+            in_float64: Any = queries.astype(np.float64)
+            means = self._denoise_groups(in_float64, groups)
+            mean = torch.from_numpy(means).reshape(x.shape).to(x.device)
+        return score_of(mean, x, sigma).float()
 
     def given_measurement(self, operator: Any, y: torch.Tensor, noise: float) -> MeasuredGaussians:
         """See the base class. Conditions the Gaussians, which requires noise above 0."""

@@ -79,6 +79,22 @@ def test_posterior_and_gradient_equal_tweedies_formulas(store, queries, make, la
     assert (query.grad.reshape(3, -1) - expected).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("make", [wiener, mixture])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_derivatives_of_the_density_keep_their_digits_at_low_noise(make_store, make, dtype):
+    """Regression: they came from a mean in float32, which is nearly x there."""
+    points = torch.randn(300, 3, generator=torch.Generator().manual_seed(1))
+    d = make(make_store(points * torch.tensor([1.0, 0.3, 2.0]) + 5))
+    x = (d.store.images([3]).to(dtype) + 0.01).requires_grad_()
+    sigma, level = (torch.tensor(0.01, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    d.log_density(x, sigma).backward()
+    query = x.detach().float().double().requires_grad_()
+    log_density(query, level, parts_of(d)).backward()
+    assert torch.allclose(sigma.grad, level.grad, rtol=1e-5, atol=0)
+    for score in (x.grad, d.score(x, sigma), d.score(x.detach(), 0.01)):
+        assert torch.allclose(score.double(), query.grad, rtol=1e-5, atol=0)
+
+
 def test_directions_of_one_gaussian_need_no_search(make_store, smooth_images, monkeypatch):
     """They are the eigenvectors of the covariance; other directions have no variance."""
     monkeypatch.setattr("golddiff.estimators.gaussians.main_directions", None)
