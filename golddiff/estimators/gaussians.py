@@ -227,6 +227,10 @@ class MeasuredGaussians(GaussianDenoiser):
         if self.noise == 0:
             raise ArgumentError("noise: got 0, but Gaussians need a number above 0")
         measured = check_measured(y)
+        if 1 not in (len(y), unmeasured.batch) and len(y) != unmeasured.batch:
+            raise ArgumentError(
+                f"y: got {len(y)} measurements, but {unmeasured.batch} were given before"
+            )
         linearized = linear(operator, self.store.shape, tuple(y.shape[1:]))
         self._matrix = linearized.matrix
         self._values = (measured - linearized.constant).numpy()[:, linearized.active]

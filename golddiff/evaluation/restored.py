@@ -78,9 +78,9 @@ def restore(
             GoldDiff over it. Golden subsets drawn at random become the nearest 300. Log weights
             (B, N) of ``given`` have a row for each measurement.
         y: (B, *measured) measurements of B images.
-        operator: A, linear, with a local footprint, the same for all y: a callable on (b, *shape)
-            in [-1, 1], or a deepinv physics. If y was measured from images in [0, 1], pass
-            ``lambda x: physics.A((x + 1) / 2)``.
+        operator: A, linear plus a constant, with a local footprint, the same for all y: a callable
+            on (b, *shape) in [-1, 1], or a deepinv physics. If y was measured from images in
+            [0, 1], pass ``lambda x: physics.A((x + 1) / 2)``.
         noise: standard deviation of y's noise, >= 0, in y's units; None: estimated from y, see
             :func:`golddiff.estimators.noise_level.estimated_noise`.
         softness: standard deviation allowed between training images and x or y, in units of the

@@ -15,10 +15,17 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, check_count, check_seed
 
-# For errors of methods without a posterior, since a call with gradient may have asked for it.
-ONLY_FOR_GRADIENTS = "; a call needs it only if x or sigma requires a gradient"
 DENSE_LIMIT = 64  # up to this many values per image, the whole covariance matrix is formed
 STARTS = 10  # starting vectors to try; about one in 100 fails for a posterior of two images
+
+
+def no_posterior(method: object) -> ArgumentError:
+    """The error of a method without a posterior, which a call with gradient may have asked for."""
+    return ArgumentError(
+        f"posterior: not supported by {type(method).__name__}; expected Optimal, Kamb, PCA with "
+        "weighting 'ss', Wiener or GaussianMixture; a call needs it only if x or sigma requires a "
+        "gradient"
+    )
 
 
 class Exact(Protocol):

@@ -189,6 +189,8 @@ def test_bad_measurements_are_refused(store):
         d.given_measurement(lambda v: v**2, y, 0.1)
     with pytest.raises(golddiff.ArgumentError, match="x: got 3 images, but 2 measurements"):
         d.given_measurement(lambda v: v, y, 0.1)(torch.zeros(3, 1, 4, 4), 1.0)
+    with pytest.raises(golddiff.ArgumentError, match="y: got 3 measurements, but 2 were given bef"):
+        d.given_measurement(lambda v: v, y, 0.1).given_measurement(lambda v: v, y[[0, 1, 1]], 0.1)
 
 
 @pytest.mark.parametrize("make", [wiener, mixture])

@@ -171,6 +171,12 @@ def test_arguments_of_the_log_density_changed_in_place_are_refused_by_backward(s
             density.backward()
 
 
+def test_the_log_density_of_an_empty_batch_has_a_gradient(store):
+    sigma = torch.tensor(1.0, requires_grad=True)
+    golddiff.Optimal(store).log_density(store.images([]), sigma).sum().backward()
+    assert sigma.grad == 0
+
+
 def test_the_second_derivative_of_the_log_density_is_exact(store, queries):
     """The Hessian is (C / sigma^2 - I) / sigma^2, with the posterior covariance C."""
     x, sigma, d = queries(store, 1.0).requires_grad_(), 1.3, golddiff.Optimal(store)
