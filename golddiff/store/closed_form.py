@@ -68,7 +68,10 @@ class ExactPosterior:
 
     @cached_property
     def mean(self) -> torch.Tensor:
-        """E[x0 | x], (B, *shape) float32; a call of the denoiser returns the same.
+        """E[x0 | x], (B, *shape) float32.
+
+        A call that requires a gradient returns it. Other calls of PCA and Kamb use float32 alone
+        and differ where the query is far from all images.
 
         Like the other properties it is the stored tensor, so do not modify it in place.
         """
