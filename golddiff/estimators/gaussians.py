@@ -26,7 +26,6 @@ from golddiff.estimators.measurement import linear
 from golddiff.noise import Labels, Sigma
 from golddiff.store.closed_form import (
     largest_first,
-    main_directions,
     needs_gradient,
     score_of,
     with_gradient,
@@ -128,13 +127,22 @@ class GaussiansPosterior:
         return np.stack(values), np.stack(vectors)
 
     def _directions(self, query: int, k: int) -> tuple[F64, F64]:
-        d, best = self.x.shape[1], int(self._shares[query].argmax())
-        if self._shares[query, best] < 1:
-            own_x = self.x[query : query + 1]
-            one_query = GaussiansPosterior(partial(self._of_query, query), own_x, self.sigma)
-            return main_directions(one_query.times, d, k)
-        # A single component's directions are known. An iterative solver would take minutes at low
-        # noise, where the largest eigenvalues are nearly equal.
+        d, shares = self.x.shape[1], self._shares[query]
+        best = int(shares.argmax())
+        if shares[best] < 1:
+            from scipy.linalg import eigh  # imports slowly
+
+            require_memory(32 * d * d, f"a covariance of {d:,} values", "use smaller images")
+            centred = self._terms[2][:, query] - self.mean()[query]
+            covariance = (shares[:, None] * centred).T @ centred
+            for share, g in zip(shares, self._components(), strict=True):
+                if share > 0:
+                    root = g.vectors * np.sqrt(share * self._variances(g))
+                    covariance += root @ root.T
+            # An iterative solver may not converge: the largest eigenvalues are nearly equal.
+            values, vectors = eigh(covariance, subset_by_index=(d - k, d - 1), overwrite_a=True)
+            return largest_first(values, vectors, k)
+        # A single component's directions are known.
         g = next(islice(self._components(), best, None))
         values, vectors = self._variances(g), g.vectors
         if k > len(values):  # complete the basis with directions of variance 0
@@ -142,12 +150,6 @@ class GaussiansPosterior:
             vectors[:, : len(values)] = g.vectors
             values = np.pad(values, (0, d - len(values)))
         return largest_first(values, vectors, k)
-
-    def _of_query(self, query: int) -> Iterator[Gaussian]:
-        for g in self._components():
-            log_weight = np.broadcast_to(g.log_weight, len(self.x))[query]
-            mean = np.broadcast_to(g.mean, self.x.shape)[query]
-            yield replace(g, log_weight=log_weight, mean=mean)
 
     def draw(self, n: int, seed: int, positions: Sequence[int]) -> F32:
         """(n, b, D) samples; each query's depend on its own entry of ``positions`` only."""

@@ -97,7 +97,7 @@ def test_derivatives_of_the_density_keep_their_digits_at_low_noise(make_store, m
 
 def test_directions_of_one_gaussian_need_no_search(make_store, smooth_images, monkeypatch):
     """They are the eigenvectors of the covariance; other directions have no variance."""
-    monkeypatch.setattr("golddiff.estimators.gaussians.main_directions", None)
+    monkeypatch.setattr("scipy.linalg.eigh", None)
     store = make_store(smooth_images(40, (3, 12, 12), seed=1))
     x, factor = store.images([0, 1]), store.factor()
     values, vectors = golddiff.Wiener(store).posterior(x, 0.002).directions(41)
@@ -122,6 +122,24 @@ def test_where_one_component_has_all_the_weight_directions_are_its_own():
     values, vectors = posterior.directions(2)
     assert values[0] == pytest.approx([5 / 6, 1 / 2])
     assert np.allclose(vectors[0], axes[[1, 0]])
+
+
+def test_directions_of_a_mixture_need_no_iterations(monkeypatch):
+    """Regression: with nearly equal eigenvalues, the iterations took minutes or did not end."""
+    monkeypatch.setattr("scipy.sparse.linalg.eigsh", None)
+    generator, d = np.random.default_rng(0), 70
+    bases = np.linalg.qr(generator.normal(size=(2, d, d)))[0]
+    parts = [
+        Gaussian(np.log(share), generator.normal(size=d) / 10, generator.uniform(1, 2, d), axes)
+        for share, axes in zip((0.9, 0.1), bases, strict=True)
+    ]
+    posterior = GaussiansPosterior(lambda: iter(parts), generator.normal(size=(2, d)), 0.3)
+    assert posterior._shares.max() < 1
+    values, vectors = posterior.directions(3)
+    for q in range(2):
+        covariance = np.stack([posterior.times(np.eye(d)[[i, i]])[q] for i in range(d)])
+        assert np.allclose(values[q], np.linalg.eigvalsh(covariance)[:-4:-1], rtol=1e-9)
+        assert np.allclose(covariance @ vectors[q].T, values[q] * vectors[q].T, atol=1e-9)
 
 
 def conditioned(parts, matrix, y, noise):
