@@ -17,15 +17,16 @@ import torch
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import (
-    ONLY_FOR_GRADIENTS,
     Exact,
     ExactPosterior,
     log_density,
     needs_gradient,
+    no_posterior,
+    score_of,
     with_gradient,
 )
 from golddiff.store.device import Device, DeviceStore, Weigh, device_store
-from golddiff.store.exact import ImagesPosterior, Terms
+from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import TransientCache, checked_posterior
@@ -93,7 +94,7 @@ class Denoiser:
         if torch.compiler.is_compiling():  # compiled loops cannot be traced
             return torch.compiler.disable(self.__call__)(x, sigma, labels)  # type: ignore[no-untyped-call]
         if needs_gradient(x, sigma):
-            return with_gradient(x, sigma, partial(self.posterior, labels=labels))
+            return with_gradient(x, sigma, partial(self.posterior, labels=labels)).float()
         queries, groups = self._groups(x, sigma, labels)
         denoiser = self if x.device.type == "cpu" else self.to(x.device)
         out = denoiser._denoise_groups(queries, groups)
@@ -123,11 +124,14 @@ class Denoiser:
         """A copy of the denoiser conditioned on a measurement y = A x0 + noise eps.
 
         The log weights are :func:`golddiff.log_likelihood`, which takes the same arguments. Wiener
-        and GaussianMixture condition their Gaussians instead; they need a linear A and noise > 0.
+        and GaussianMixture condition their Gaussians instead; they need noise > 0 and an A that is
+        linear, plus a constant.
 
         Raises:
             ArgumentError: as in :meth:`given` and :func:`golddiff.log_likelihood`.
         """
+        if not self.weighs_images:
+            raise self._weighs_none("given_measurement", ", or Wiener or GaussianMixture")
         return self.given(log_likelihood(self.store, operator, y, noise))
 
     def _weighs_none(self, name: str, more: str = "") -> ArgumentError:
@@ -160,9 +164,7 @@ class Denoiser:
         Raises:
             ArgumentError: as in a call.
         """
-        residual = self(x, sigma, labels).double() - x.double()
-        levels = torch.as_tensor(sigma, dtype=torch.float64, device=x.device).expand(len(x))
-        return (residual / levels.reshape(-1, *[1] * (x.ndim - 1)).square()).float()
+        return score_of(self(x, sigma, labels), x, sigma).float()
 
     def exact(self, x: F32, sigma: float, prior: Prior) -> Exact:
         """The exact posterior of queries (b, D) that share sigma and prior.
@@ -171,7 +173,7 @@ class Denoiser:
             ArgumentError: the output is not a posterior mean under a single prior.
         """
         if not self.weighs_images:
-            raise self._weighs_none("posterior", ONLY_FOR_GRADIENTS)
+            raise no_posterior(self)
         estimator, supports = self.estimator_supports(x, sigma, prior)
         everything = self.store.everything(prior)
         weights = everything.log_weights
@@ -336,18 +338,6 @@ class Estimator(Denoiser, ABC):
     def composed(self, means: F64, sigma: float) -> F64:
         """Map means (n, V) of :meth:`weigh` to outputs (n, D); by default with ``seamless``."""
         return means if self.seamless is None else self.seamless.outputs(means)
-
-    def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:
-        """Differentiable logits of a part of ``images`` for queries (b, D).
-
-        ``x`` is float64 and ``gain`` (b, 1) is 1 / (2 sigma^2).
-
-        Raises:
-            ArgumentError: the estimator has no closed-form posterior.
-        """
-        raise ArgumentError(
-            f"posterior: {type(self).__name__} has none in closed form{ONLY_FOR_GRADIENTS}"
-        )
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
         """The share in [0, 1] of each squared difference in each tile's mean logit, (T, D).

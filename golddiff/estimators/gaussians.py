@@ -24,7 +24,12 @@ from numpy.typing import NDArray
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.measurement import linear
 from golddiff.noise import Labels, Sigma
-from golddiff.store.closed_form import largest_first, main_directions
+from golddiff.store.closed_form import (
+    largest_first,
+    needs_gradient,
+    score_of,
+    with_gradient,
+)
 from golddiff.store.likelihood import check_measured
 from golddiff.store.posteriors import TransientCache
 from golddiff.system.arguments import check_not_negative
@@ -122,13 +127,22 @@ class GaussiansPosterior:
         return np.stack(values), np.stack(vectors)
 
     def _directions(self, query: int, k: int) -> tuple[F64, F64]:
-        d, best = self.x.shape[1], int(self._shares[query].argmax())
-        if self._shares[query, best] < 1:
-            own_x = self.x[query : query + 1]
-            one_query = GaussiansPosterior(partial(self._of_query, query), own_x, self.sigma)
-            return main_directions(one_query.times, d, k)
-        # A single component's directions are known. An iterative solver would take minutes at low
-        # noise, where the largest eigenvalues are nearly equal.
+        d, shares = self.x.shape[1], self._shares[query]
+        best = int(shares.argmax())
+        if shares[best] < 1:
+            from scipy.linalg import eigh  # imports slowly
+
+            require_memory(32 * d * d, f"a covariance of {d:,} values", "use smaller images")
+            centred = self._terms[2][:, query] - self.mean()[query]
+            covariance = (shares[:, None] * centred).T @ centred
+            for share, g in zip(shares, self._components(), strict=True):
+                if share > 0:
+                    root = g.vectors * np.sqrt(share * self._variances(g))
+                    covariance += root @ root.T
+            # An iterative solver may not converge: the largest eigenvalues are nearly equal.
+            values, vectors = eigh(covariance, subset_by_index=(d - k, d - 1), overwrite_a=True)
+            return largest_first(values, vectors, k)
+        # A single component's directions are known.
         g = next(islice(self._components(), best, None))
         values, vectors = self._variances(g), g.vectors
         if k > len(values):  # complete the basis with directions of variance 0
@@ -136,12 +150,6 @@ class GaussiansPosterior:
             vectors[:, : len(values)] = g.vectors
             values = np.pad(values, (0, d - len(values)))
         return largest_first(values, vectors, k)
-
-    def _of_query(self, query: int) -> Iterator[Gaussian]:
-        for g in self._components():
-            log_weight = np.broadcast_to(g.log_weight, len(self.x))[query]
-            mean = np.broadcast_to(g.mean, self.x.shape)[query]
-            yield replace(g, log_weight=log_weight, mean=mean)
 
     def draw(self, n: int, seed: int, positions: Sequence[int]) -> F32:
         """(n, b, D) samples; each query's depend on its own entry of ``positions`` only."""
@@ -177,8 +185,19 @@ class GaussianDenoiser(Denoiser, ABC):
         return GaussiansPosterior(partial(self.gaussians, prior), x, sigma)
 
     def denoise(self, x: F32, sigma: float, prior: Any) -> F32:
-        """Posterior means (b, D), in float64."""
-        return self.exact(x, sigma, prior).mean().astype(np.float32)
+        """Posterior means (b, D), computed in float64 and rounded to the type of x."""
+        return self.exact(x, sigma, prior).mean().astype(x.dtype)
+
+    def score(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        """See the base class; from the mean in float64, which at low noise is close to x."""
+        if needs_gradient(x, sigma):
+            mean = with_gradient(x, sigma, partial(self.posterior, labels=labels))
+        else:
+            queries, groups = self._groups(x, sigma, labels)
+            in_float64: Any = queries.astype(np.float64)
+            means = self._denoise_groups(in_float64, groups)
+            mean = torch.from_numpy(means).reshape(x.shape).to(x.device)
+        return score_of(mean, x, sigma).float()
 
     def given_measurement(self, operator: Any, y: torch.Tensor, noise: float) -> MeasuredGaussians:
         """See the base class. Conditions the Gaussians, which requires noise above 0."""
@@ -210,6 +229,10 @@ class MeasuredGaussians(GaussianDenoiser):
         if self.noise == 0:
             raise ArgumentError("noise: got 0, but Gaussians need a number above 0")
         measured = check_measured(y)
+        if 1 not in (len(y), unmeasured.batch) and len(y) != unmeasured.batch:
+            raise ArgumentError(
+                f"y: got {len(y)} measurements, but {unmeasured.batch} were given before"
+            )
         linearized = linear(operator, self.store.shape, tuple(y.shape[1:]))
         self._matrix = linearized.matrix
         self._values = (measured - linearized.constant).numpy()[:, linearized.active]

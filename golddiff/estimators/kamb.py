@@ -111,7 +111,7 @@ class Kamb(Estimator):
         return patch_posterior(images.stored, part, x, sigma, self._axes(sigma), images.shape)
 
     def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:
-        """See the base class; one term per offset between two positions."""
+        """See ``Terms`` of ``golddiff.store.exact``; one per offset between two positions."""
         shape, (size, boundary) = self.images.shape, self._patches(sigma)
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
         for q, query in enumerate(x.reshape(-1, *shape)):

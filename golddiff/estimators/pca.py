@@ -203,7 +203,7 @@ class PCA(Estimator):
         return self.ready(sigma).posterior(self.images, part, x, sigma, self.summands)
 
     def terms(self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support) -> Terms:
-        """See the base class."""
+        """See ``Terms`` of ``golddiff.store.exact``."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
         summands = torch.from_numpy(self.summands(values.numpy()))
         mask_product = self.ready(sigma).mask_product()

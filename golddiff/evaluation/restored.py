@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -74,11 +75,12 @@ def restore(
 
     Args:
         denoiser: a store or its path, for which masks for restoring are chosen; or PCA, or
-            GoldDiff over it. Golden subsets drawn at random become the nearest 300.
+            GoldDiff over it. Golden subsets drawn at random become the nearest 300. Log weights
+            (B, N) of ``given`` have a row for each measurement.
         y: (B, *measured) measurements of B images.
-        operator: A, linear, with a local footprint, the same for all y: a callable on (b, *shape)
-            in [-1, 1], or a deepinv physics. If y was measured from images in [0, 1], pass
-            ``lambda x: physics.A((x + 1) / 2)``.
+        operator: A, linear plus a constant, with a local footprint, the same for all y: a callable
+            on (b, *shape) in [-1, 1], or a deepinv physics. If y was measured from images in
+            [0, 1], pass ``lambda x: physics.A((x + 1) / 2)``.
         noise: standard deviation of y's noise, >= 0, in y's units; None: estimated from y, see
             :func:`golddiff.estimators.noise_level.estimated_noise`.
         softness: standard deviation allowed between training images and x or y, in units of the
@@ -109,7 +111,10 @@ def restore(
         raise ArgumentError(f"y: got shape {tuple(y.shape)}, expected (B, *measured)")
     noise = None if noise is None else check_not_negative("noise", noise)
     n = check_count("n", n)
-    sampling.checked_conditions(denoiser, n)
+    if denoiser.batch not in (1, len(y)):
+        raise ArgumentError(
+            f"y: got a batch of {len(y)}, expected {denoiser.batch}, the rows of the log weights"
+        )
     store = base.store
     if noise is None:
         noise, _ = estimated_noise(store, operator, y)
@@ -125,15 +130,18 @@ def restore(
     measured = measurements(linearized, y, store.shape, noise, soft)
     logs = log_likelihood(store, operator, y, soft).numpy()
     noises = samplers.initial_noise(n * len(y), store.shape, seed).reshape(-1, n, *store.shape)
-    with_halves = denoiser.given(halves(store, denoiser.priors, n, seed)) if n > 1 else denoiser
-    runs = [
-        sampling.sample(
-            Restoring(base, schedule, measurement, LogWeights.of(log), with_halves, softness),
-            n, steps, labels=label, trajectory=False, on_step=on_step, attribution=attribution,
-            x_init=x_init, progress=progress,
-        )
-        for measurement, log, x_init, label in zip(measured, logs, noises, classes, strict=True)
-    ]  # fmt: skip
+    priors = denoiser.priors * (len(y) // denoiser.batch)  # one per measurement, or none
+    runs = []
+    for i, (measurement, log, label) in enumerate(zip(measured, logs, classes, strict=True)):
+        own = copy.copy(denoiser)
+        own.priors, own.batch = priors[i : i + 1], 1
+        own = own.given(halves(store, own.priors, n, seed)) if n > 1 else own
+        restoring = Restoring(base, schedule, measurement, LogWeights.of(log), own, softness)
+        run = sampling.sample(
+            restoring, n, steps, labels=label, trajectory=False, on_step=on_step,
+            attribution=attribution, x_init=noises[i], progress=progress,
+        )  # fmt: skip
+        runs.append(run)
     about = {**runs[0].about, "seed": f"seed {seed}"}
     if labels is not None:
         about["labels"] = " ".join(str(label) for label in classes for _ in range(n))
@@ -150,13 +158,13 @@ def restore(
 def halves(store: Any, priors: Sequence[LogWeights], n: int, seed: int) -> F64:
     """Log weights (n, N): 0 for all images in the first row, for a random half in each other row.
 
-    Each class, and the images that ``priors`` exclude, are halved separately, rounding up.
+    Each class, and the images that ``priors`` (one or none) exclude, are halved separately,
+    rounding up.
     """
     logs = np.zeros((n, store.n))
     classes = np.zeros(store.n, np.int64) if store.labels is None else store.labels.numpy()
+    group = 2 * classes + (priors[0].values == -np.inf if priors else False)
     for i in range(1, n):
-        excluded = priors[i % len(priors)].values == -np.inf if priors else False
-        group = 2 * classes + excluded
         order = np.lexsort((np.random.default_rng([seed, i]).random(store.n), group))
         rank = np.arange(store.n) - np.searchsorted(group[order], group[order])
         logs[i, order[rank % 2 == 1]] = -np.inf

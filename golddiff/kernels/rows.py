@@ -122,10 +122,13 @@ def _weights(flat, rows, prior, x, gain, scale, offset, out, log_max):  # type: 
         # |d - d'| <= 2 VALUE_ERROR sum_n |x_n - x_in| <= 2 VALUE_ERROR sqrt(D d). For images within
         # 30 of the best logit, gain d = log weight - logit is at most heaviest - best + 30.
         rounding = 2 * VALUE_ERROR * np.sqrt(d * gain * (heaviest - best + 30))
-        # A usual query x0 + sigma eps has logits of about -d / 2; far from it, sums err as well.
-        rounding += 2.0**-24 * max(heaviest - best - 2 * d, 0.0)
+        # A usual query x0 + sigma eps has logits of about -d / 2; far from it, sums err too. The
+        # errors of n images of similar weights add up to sqrt(n) times one; n is about ``total``.
+        far = 2.0**-24 * max(heaviest - best - 2 * d, 0.0)
+        tol = WEIGHT_TOL if far == 0.0 else WEIGHT_TOL / np.sqrt(total)
+        rounding += far
         # An image's true normalised weight is at most exp(4 rounding) times the computed one.
-        threshold = best + np.log(WEIGHT_TOL * total / (rounding + 1e-300)) - 4 * rounding
+        threshold = best + np.log(tol * total / (rounding + 1e-300)) - 4 * rounding
         largest, recomputed = -np.inf, False
         for j in range(k):
             if logits[j] > threshold:

@@ -15,10 +15,17 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, check_count, check_seed
 
-# For errors of methods without a posterior, since a call with gradient may have asked for it.
-ONLY_FOR_GRADIENTS = "; a call needs it only if x or sigma requires a gradient"
 DENSE_LIMIT = 64  # up to this many values per image, the whole covariance matrix is formed
 STARTS = 10  # starting vectors to try; about one in 100 fails for a posterior of two images
+
+
+def no_posterior(method: object) -> ArgumentError:
+    """The error of a method without a posterior, which a call with gradient may have asked for."""
+    return ArgumentError(
+        f"posterior: not supported by {type(method).__name__}; expected Optimal, Kamb, PCA with "
+        "weighting 'ss', Wiener or GaussianMixture; a call needs it only if x or sigma requires a "
+        "gradient"
+    )
 
 
 class Exact(Protocol):
@@ -61,15 +68,26 @@ class ExactPosterior:
 
     @cached_property
     def mean(self) -> torch.Tensor:
-        """E[x0 | x], (B, *shape) float32; a call of the denoiser returns the same.
+        """E[x0 | x], (B, *shape) float32.
+
+        A call that requires a gradient returns it. Other calls of PCA and Kamb use float32 alone
+        and differ where the query is far from all images.
 
         Like the other properties it is the stored tensor, so do not modify it in place.
         """
-        return self._collected(lambda part: part.mean())
+        return self._mean.float()
 
     @cached_property
     def variance(self) -> torch.Tensor:
         """Var[x0 | x] of each value, (B, *shape) float32."""
+        return self._variance.float()
+
+    @cached_property
+    def _mean(self) -> torch.Tensor:
+        return self._collected(lambda part: part.mean())
+
+    @cached_property
+    def _variance(self) -> torch.Tensor:
         return self._collected(lambda part: part.variance())
 
     @cached_property
@@ -138,7 +156,7 @@ class ExactPosterior:
         return tensors[0].to(self._device), tensors[1].to(self._device)
 
     def _collected(self, values_of: Callable[[Exact], F64]) -> torch.Tensor:
-        out = np.empty((self._shape[0], self._d), np.float32)
+        out = np.empty((self._shape[0], self._d))
         for group, part in self._parts:
             out[group] = values_of(part)
         return torch.from_numpy(out).reshape(self._shape).to(self._device)
@@ -147,7 +165,7 @@ class ExactPosterior:
 def with_gradient(
     x: torch.Tensor, sigma: Any, posterior: Callable[[torch.Tensor, Any], ExactPosterior]
 ) -> torch.Tensor:
-    """The mean of posterior(x, sigma), differentiable in both; backward takes one more pass."""
+    """The mean of posterior(x, sigma), float64, differentiable in both by one more pass."""
     return _Mean.apply(x, sigma, posterior, SimpleNamespace())  # type: ignore[no-untyped-call]
 
 
@@ -161,7 +179,7 @@ class _Mean(torch.autograd.Function):
     @staticmethod
     def forward(x: torch.Tensor, sigma: Any, posterior: Any, memo: SimpleNamespace) -> torch.Tensor:
         memo.posterior = posterior(x.detach(), sigma)
-        return memo.posterior.mean.clone()
+        return memo.posterior._mean.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
@@ -219,6 +237,13 @@ def needs_gradient(x: object, sigma: object) -> bool:
     return torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in (x, sigma))
 
 
+def score_of(mean: torch.Tensor, x: torch.Tensor, sigma: Any) -> torch.Tensor:
+    """(mean - x) / sigma^2, (B, *shape) float64, with x rounded to float32 as in a call."""
+    levels = torch.as_tensor(sigma, dtype=torch.float64, device=x.device).expand(len(x))
+    residual = mean.double() - x.float().double()
+    return residual / levels.reshape(-1, *[1] * (x.ndim - 1)).square()
+
+
 def log_density(
     x: torch.Tensor, sigma: Any, posterior: Callable[[torch.Tensor, Any], ExactPosterior]
 ) -> torch.Tensor:
@@ -238,7 +263,9 @@ class _LogDensity(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, sigma: Any, posterior: Any) -> torch.Tensor:
-        ctx.x, ctx.sigma, ctx.posterior = x, sigma, posterior(x.detach(), sigma)
+        ctx.posterior = posterior(x.detach(), sigma)
+        levels = sigma if isinstance(sigma, torch.Tensor) else torch.as_tensor(sigma).double()
+        ctx.save_for_backward(x, levels)  # backward raises if they were changed in place
         density: torch.Tensor = ctx.posterior.log_density
         return density
 
@@ -249,17 +276,17 @@ class _LogDensity(torch.autograd.Function):
                 "log_density: got second derivatives where sigma requires a gradient, expected a "
                 "sigma without one"
             )
-        x = ctx.x.double()
-        mean = with_gradient(ctx.x, ctx.sigma, lambda *_: ctx.posterior).double()
-        levels = torch.as_tensor(ctx.sigma, dtype=torch.float64, device=x.device).expand(len(x))
-        level, weight = (v.reshape(-1, *[1] * (x.ndim - 1)) for v in (levels, cotangent))
-        in_x = (weight * (mean - x) / level.square()).to(ctx.x.dtype)
+        x, sigma = ctx.saved_tensors
+        score = score_of(with_gradient(x, sigma, lambda *_: ctx.posterior), x, sigma)
+        in_x = (cotangent.reshape(-1, *[1] * (x.ndim - 1)) * score).to(x.dtype)
         if not ctx.needs_input_grad[1]:
             return in_x, None, None
-        spread = ((x - mean).square() + ctx.posterior.variance).flatten(1).sum(dim=1)
-        in_sigma = cotangent * (spread / levels**3 - x[0].numel() / levels)
-        in_sigma = in_sigma.to(ctx.sigma.device, ctx.sigma.dtype)
-        return in_x, in_sigma.sum_to_size(ctx.sigma.shape), None
+        levels, d = sigma.to(x.device, torch.float64).expand(len(x)), x.shape[1:].numel()
+        spread = score.square().flatten(1).sum(dim=1) * levels
+        variance = ctx.posterior._variance.flatten(1).sum(dim=1)
+        in_sigma = cotangent * (spread + variance / levels**3 - d / levels)
+        in_sigma = in_sigma.to(sigma.device, sigma.dtype)
+        return in_x, in_sigma.sum_to_size(sigma.shape), None
 
 
 def main_directions(times: Callable[[F64], F64], d: int, k: int) -> tuple[F64, F64]:

@@ -24,7 +24,7 @@ import torch
 
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
-from golddiff.store.closed_form import ONLY_FOR_GRADIENTS, main_directions
+from golddiff.store.closed_form import main_directions, no_posterior
 from golddiff.store.device import on_disk
 from golddiff.store.images import ImageStore
 from golddiff.store.posterior_draw import PosteriorDraw, TopImages
@@ -39,9 +39,10 @@ FIRST, VARIANCE, PULL = "first", "variance", "pull"
 TOL = 1e-3
 CACHE_SHARE = 1 / 16  # share of the memory limit for logits cached between passes
 
-# Differentiable logits of images for queries, in plain torch and float64: (query, logits, values),
-# the number of the query, its images' logits (m, L) without log weights, and their values (m, V),
-# V a multiple of L.
+# What an estimator's ``terms(x, gain, sigma, part)`` returns for queries x (b, D), in float64, and
+# gain = 1 / (2 sigma^2), (b, 1): differentiable logits of a part of its images, in plain torch, as
+# (query, logits, values): the number of the query, its images' logits (m, L) without log weights,
+# and their values (m, V), V a multiple of L.
 Terms = Iterator[tuple[int, torch.Tensor, torch.Tensor]]
 
 
@@ -231,7 +232,7 @@ class ImagesPosterior:
     """The posterior of queries (b, D) that share a noise level, each over its own support.
 
     ``log_prior`` is the log of the total prior weight of all images. Estimators whose mean is not
-    the mean of a single posterior are rejected: PCA with "wss", SCFDM.
+    the mean of a single posterior are rejected: PCA with "wss", SCFDM, PSPC.
     """
 
     def __init__(
@@ -242,11 +243,10 @@ class ImagesPosterior:
         supports: AnySupport | Sequence[AnySupport],
         log_prior: float,
     ) -> None:
-        if not estimator.merges:
-            raise ArgumentError(
-                f"posterior: the mean of {type(estimator).__name__} does not come from one "
-                f"posterior; expected Optimal, Kamb, or PCA with weighting 'ss'{ONLY_FOR_GRADIENTS}"
-            )
+        if not (
+            estimator.merges and (hasattr(estimator, "moments") or hasattr(estimator, "terms"))
+        ):
+            raise no_posterior(estimator)
         # All passes run on the CPU: a second pass needs the weights of the first to every digit.
         self.estimator = copy.copy(estimator)
         self.estimator.store = on_disk(estimator.store)

@@ -40,6 +40,19 @@ def test_optimal_is_equation_2(store, queries, sigma):
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize(("sigma", "lengths"), [(100.0, 5), (100.0, 10), (1e4, 5)])
+def test_optimal_is_exact_far_from_many_images_of_similar_weights(
+    make_store, smooth_images, sigma, lengths
+):
+    """Regression: no single weight mattered enough to be computed again, but all together did."""
+    store = make_store(smooth_images(500, (1, 28, 28)))
+    images = float64_images(store)
+    x = lengths * sigma * torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    error = gap(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
+    assert error < 5e-6
+
+
+@pytest.mark.kernels
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_scfdm_is_the_mean_of_optimal_at_noisy_copies(store, queries, sigma):
     images, denoiser = float64_images(store), SCFDM(store, 0.4, copies=5, seed=2)

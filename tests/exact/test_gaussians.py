@@ -79,9 +79,25 @@ def test_posterior_and_gradient_equal_tweedies_formulas(store, queries, make, la
     assert (query.grad.reshape(3, -1) - expected).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("make", [wiener, mixture])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_derivatives_of_the_density_keep_their_digits_at_low_noise(make_store, make, dtype):
+    """Regression: they came from a mean in float32, which is nearly x there."""
+    points = torch.randn(300, 3, generator=torch.Generator().manual_seed(1))
+    d = make(make_store(points * torch.tensor([1.0, 0.3, 2.0]) + 5))
+    x = (d.store.images([3]).to(dtype) + 0.01).requires_grad_()
+    sigma, level = (torch.tensor(0.01, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    d.log_density(x, sigma).backward()
+    query = x.detach().float().double().requires_grad_()
+    log_density(query, level, parts_of(d)).backward()
+    assert torch.allclose(sigma.grad, level.grad, rtol=1e-5, atol=0)
+    for score in (x.grad, d.score(x, sigma), d.score(x.detach(), 0.01)):
+        assert torch.allclose(score.double(), query.grad, rtol=1e-5, atol=0)
+
+
 def test_directions_of_one_gaussian_need_no_search(make_store, smooth_images, monkeypatch):
     """They are the eigenvectors of the covariance; other directions have no variance."""
-    monkeypatch.setattr("golddiff.estimators.gaussians.main_directions", None)
+    monkeypatch.setattr("scipy.linalg.eigh", None)
     store = make_store(smooth_images(40, (3, 12, 12), seed=1))
     x, factor = store.images([0, 1]), store.factor()
     values, vectors = golddiff.Wiener(store).posterior(x, 0.002).directions(41)
@@ -106,6 +122,24 @@ def test_where_one_component_has_all_the_weight_directions_are_its_own():
     values, vectors = posterior.directions(2)
     assert values[0] == pytest.approx([5 / 6, 1 / 2])
     assert np.allclose(vectors[0], axes[[1, 0]])
+
+
+def test_directions_of_a_mixture_need_no_iterations(monkeypatch):
+    """Regression: with nearly equal eigenvalues, the iterations took minutes or did not end."""
+    monkeypatch.setattr("scipy.sparse.linalg.eigsh", None)
+    generator, d = np.random.default_rng(0), 70
+    bases = np.linalg.qr(generator.normal(size=(2, d, d)))[0]
+    parts = [
+        Gaussian(np.log(share), generator.normal(size=d) / 10, generator.uniform(1, 2, d), axes)
+        for share, axes in zip((0.9, 0.1), bases, strict=True)
+    ]
+    posterior = GaussiansPosterior(lambda: iter(parts), generator.normal(size=(2, d)), 0.3)
+    assert posterior._shares.max() < 1
+    values, vectors = posterior.directions(3)
+    for q in range(2):
+        covariance = np.stack([posterior.times(np.eye(d)[[i, i]])[q] for i in range(d)])
+        assert np.allclose(values[q], np.linalg.eigvalsh(covariance)[:-4:-1], rtol=1e-9)
+        assert np.allclose(covariance @ vectors[q].T, values[q] * vectors[q].T, atol=1e-9)
 
 
 def conditioned(parts, matrix, y, noise):
@@ -173,6 +207,8 @@ def test_bad_measurements_are_refused(store):
         d.given_measurement(lambda v: v**2, y, 0.1)
     with pytest.raises(golddiff.ArgumentError, match="x: got 3 images, but 2 measurements"):
         d.given_measurement(lambda v: v, y, 0.1)(torch.zeros(3, 1, 4, 4), 1.0)
+    with pytest.raises(golddiff.ArgumentError, match="y: got 3 measurements, but 2 were given bef"):
+        d.given_measurement(lambda v: v, y, 0.1).given_measurement(lambda v: v, y[[0, 1, 1]], 0.1)
 
 
 @pytest.mark.parametrize("make", [wiener, mixture])

@@ -282,7 +282,16 @@ def test_bad_arguments_are_refused(store, queries):
             lambda: golddiff.PatchMixture(store).posterior(x, 1.0),
             "posterior: not supported by PatchMixture",
         ),
-        (lambda: golddiff.PCA(store, weighting="wss").posterior(x, 1.0), "posterior: the mean"),
+        (
+            lambda: golddiff.PCA(store, weighting="wss").posterior(x, 1.0),
+            "posterior: not supported by PCA; expected Optimal, Kamb, PCA with weighting 'ss'",
+        ),
+        (lambda: golddiff.PSPCSquare(store).posterior(x, 1.0), "posterior: not supported by PSPC"),
+        (
+            lambda: golddiff.NearestImage(store).given_measurement(abs, x, 1.0),
+            "given_measurement: not supported by NearestImage; expected a method that weighs "
+            "training images, such as Optimal, PCA, Kamb or GoldDiff, or Wiener or GaussianMixture",
+        ),
         (lambda: d.posterior(x, 1.0).draw(0), "n: got 0, expected an integer of 1 or more"),
         (lambda: d.posterior(x, 1.0).draw(1, seed=-1), "seed: got -1"),
         (lambda: d.posterior(x, 1.0).directions(37), "k: got 37, expected at most 36"),

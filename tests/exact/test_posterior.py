@@ -159,6 +159,24 @@ def test_the_log_density_is_differentiable_in_x_and_sigma(store, queries, dtype)
     assert (x.grad.dtype, sigma.grad.dtype) == (dtype, dtype)
 
 
+def test_arguments_of_the_log_density_changed_in_place_are_refused_by_backward(store, queries):
+    """Regression: gradients were of the changed values."""
+    d, x, sigma = golddiff.Optimal(store), queries(store, 1.0).requires_grad_(), torch.tensor(1.0)
+    moved = x * 1
+    for arguments, changed in (((moved, 1.0), moved), ((x, sigma), sigma)):
+        density = d.log_density(*arguments).sum()
+        with torch.no_grad():
+            changed += 1
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            density.backward()
+
+
+def test_the_log_density_of_an_empty_batch_has_a_gradient(store):
+    sigma = torch.tensor(1.0, requires_grad=True)
+    golddiff.Optimal(store).log_density(store.images([]), sigma).sum().backward()
+    assert sigma.grad == 0
+
+
 def test_the_second_derivative_of_the_log_density_is_exact(store, queries):
     """The Hessian is (C / sigma^2 - I) / sigma^2, with the posterior covariance C."""
     x, sigma, d = queries(store, 1.0).requires_grad_(), 1.3, golddiff.Optimal(store)

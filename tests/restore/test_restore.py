@@ -117,16 +117,16 @@ def test_a_measurement_with_huge_noise_has_no_effect(store, other, share):
 def test_halves_keep_half_of_every_class_and_of_a_priors_images(labels, data):
     """The first row keeps all images; others half of each group, rounded up, whatever n is."""
     booleans = st.lists(st.booleans(), min_size=len(labels), max_size=len(labels))
-    excluded = np.array([data.draw(booleans), data.draw(booleans)])
+    excluded = np.array(data.draw(booleans))
     store = SimpleNamespace(n=len(labels), labels=torch.tensor(labels))
-    priors = [LogWeights(np.where(own, -np.inf, 0.0)) for own in excluded]
+    priors = [LogWeights(np.where(excluded, -np.inf, 0.0))]
     log_weights = halves(store, priors, 3, 5)
     assert (log_weights[0] == 0).all()
     assert (log_weights[:2] == halves(store, priors, 2, 5)).all()
-    for row, own in ((1, excluded[1]), (2, excluded[0])):  # restorations share priors in turn
+    for row in (1, 2):
         for label in set(labels):
             for is_excluded in (False, True):
-                group = (store.labels.numpy() == label) & (own == is_excluded)
+                group = (store.labels.numpy() == label) & (excluded == is_excluded)
                 assert (log_weights[row, group] == 0).sum() == -(-group.sum() // 2)
 
 
@@ -193,6 +193,18 @@ def test_a_class_is_the_same_as_a_prior_over_its_images(make_store, smooth_image
     torch.testing.assert_close(of_class.images, of_prior.images, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_log_weights_per_query_pair_with_the_measurements(make_store, smooth_images, other, n):
+    """Regression: they paired with the restorations of each measurement."""
+    store = make_store(smooth_images(40, SHAPE), torch.arange(40) % 2)
+    y, pca = OPERATORS["hole"](other[:2]), golddiff.PCA(store, 0.1)
+    rows = torch.where(store.labels == torch.tensor([[1], [0]]), 0.0, -torch.inf)
+    settings = {"operator": OPERATORS["hole"], "noise": 0.1, "n": n, "steps": 2}
+    of_rows = golddiff.restore(pca.given(rows), y, **settings)
+    of_classes = golddiff.restore(pca, y, labels=[1, 0], **settings)
+    torch.testing.assert_close(of_rows.images, of_classes.images, rtol=0, atol=1e-5)
+
+
 def test_every_measurement_may_have_a_class_of_its_own(make_store, smooth_images, other):
     store = make_store(smooth_images(40, SHAPE), torch.arange(40) % 2)
     y, settings = OPERATORS["hole"](other[:2]), {"noise": 0.1, "n": 2, "steps": 2}
@@ -241,7 +253,7 @@ def test_other_denoisers_and_points_are_refused(store, make_store):
         with pytest.raises(ArgumentError, match=r"denoiser: got .* expected an ImageStore, PCA"):
             golddiff.restore(denoiser, torch.zeros(1, 3, 4, 4), OPERATORS["smaller"], 0.1)
     three = golddiff.PCA(store).given(torch.zeros(3, store.n))
-    with pytest.raises(ArgumentError, match="n: got 2, expected 3, the denoiser's number of cond"):
+    with pytest.raises(ArgumentError, match="y: got a batch of 1, expected 3, the rows of the log"):
         golddiff.restore(three, torch.zeros(1, 3, 4, 4), OPERATORS["smaller"], 0.1, n=2)
     points = golddiff.PCA(make_store(torch.rand(20, 6)))
     with pytest.raises(ArgumentError, match="points"):
