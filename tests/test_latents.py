@@ -114,7 +114,7 @@ def test_anything_but_a_vae_is_refused(tmp_path):
 
 
 def test_index_latents_names_wrong_channels_and_batch_sizes(vae, tmp_path):
-    with pytest.raises(ArgumentError, match=r"got \(1, 16, 16\), expected \(3, 16, 16\)"):
+    with pytest.raises(ArgumentError, match=r"float images \(1, 16, 16\), expected \(3, 16, 16\)"):
         index_latents(torch.zeros(4, 1, 16, 16), tmp_path / "latents", vae)
     with pytest.raises(ArgumentError, match="batch_size: got 0"):
         index_latents(torch.zeros(4, 3, 16, 16), tmp_path / "latents", vae, batch_size=0)
