@@ -64,7 +64,7 @@ def test_a_small_memory_limit_changes_nothing(store, queries):
 
 def test_scfdm_has_no_posterior(store, queries):
     for smoothed in (SCFDM(store), GoldDiff(SCFDM(store))):
-        with pytest.raises(golddiff.ArgumentError, match="the mean of SCFDM does not come"):
+        with pytest.raises(golddiff.ArgumentError, match="posterior: not supported by SCFDM"):
             smoothed.posterior(queries(store, 1.0), 1.0)
 
 
