@@ -340,10 +340,7 @@ def _levels(
 
 
 def _noise(
-    shape: tuple[int, ...],
-    seed: int,
-    x_init: torch.Tensor | None,
-    generator: Any,
+    shape: tuple[int, ...], seed: int, x_init: torch.Tensor | None, generator: Any
 ) -> torch.Tensor:
     if x_init is not None and generator is not None:
         raise ArgumentError("generator: got one together with x_init, expected only one of the two")

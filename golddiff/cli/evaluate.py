@@ -191,10 +191,7 @@ def panels(evaluations: dict[str, Evaluation]) -> list[Panel]:
 
 
 def write_folder(
-    out: Path,
-    reference: Run,
-    evaluations: dict[str, Evaluation],
-    results: dict[str, Any],
+    out: Path, reference: Run, evaluations: dict[str, Evaluation], results: dict[str, Any]
 ) -> None:
     """Write ``evaluation.json``, ``curves.png`` and ``images.png``."""
     from golddiff.figures.curves import draw_panels

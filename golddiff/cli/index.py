@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class _IndexOptions:
     source: str = argument(
         "A folder of images; a parquet, zip, npz, npy, idx or CIFAR file; a built-in set "
-        "(digits, moons, patches); the name of a dataset on the Hugging Face hub; or a store.",
+        "(digits, moons, patches); the name of a dataset on the Hugging Face hub; or a store."
     )
     out: Path = argument("The folder to create for the store.")
     reading: ReadingOptions = field(default_factory=ReadingOptions)

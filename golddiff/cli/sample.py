@@ -54,9 +54,7 @@ class SampleJob:
         Path("grid.png"),
     )
     explain: Path | None = option(
-        "Write a web page with the training images behind each output.",
-        None,
-        metavar="PATH.html",
+        "Write a web page with the training images behind each output.", None, metavar="PATH.html"
     )
     json: JsonPath = None
     trajectory: Path | None = option(
@@ -168,10 +166,7 @@ class SampleRun:
             threshold = dial(self.store).threshold
             rises = used > 1 and threshold(more) > threshold(novelty)
             advice = f"try --novelty {more:g}" if rises else "more training images help"
-        return [
-            result.about,
-            f"copies are expected with {used:,} images and {cause}; {advice}",
-        ]
+        return [result.about, f"copies are expected with {used:,} images and {cause}; {advice}"]
 
     def figures(self) -> dict[str, Any]:
         """The settings and results for a JSON file."""

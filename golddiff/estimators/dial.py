@@ -45,11 +45,7 @@ _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
 
 
 def recommended(
-    store: StoreOrPath,
-    novelty: float = NOVELTY,
-    seed: int = 0,
-    *,
-    progress: bool = True,
+    store: StoreOrPath, novelty: float = NOVELTY, seed: int = 0, *, progress: bool = True
 ) -> GoldDiff:
     """The denoiser that we advise for pictures, at the novelty you choose.
 

@@ -24,12 +24,7 @@ from numpy.typing import NDArray
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.measurement import linear
 from golddiff.noise import Labels, Sigma
-from golddiff.store.closed_form import (
-    largest_first,
-    needs_gradient,
-    score_of,
-    with_gradient,
-)
+from golddiff.store.closed_form import largest_first, needs_gradient, score_of, with_gradient
 from golddiff.store.likelihood import check_measured
 from golddiff.store.posteriors import TransientCache
 from golddiff.system.arguments import check_not_negative

@@ -118,11 +118,7 @@ class Measurement:
         return self.project(self._projected(x0, SMOOTH_TOL, MAX_ITERATIONS, root))
 
     def _projected(
-        self,
-        x0: NDArray[np.floating[Any]],
-        tol: float,
-        iterations: int,
-        root: Callable[[F64], F64],
+        self, x0: NDArray[np.floating[Any]], tol: float, iterations: int, root: Callable[[F64], F64]
     ) -> F64:
         """Estimates (b, D) moved by a K A^T (A K A^T)^+ (y - A x0); ``root`` is that of K."""
         matrix, transposed = self.operator.matrix, self.operator.transposed
@@ -284,10 +280,7 @@ def pictures_of(images: torch.Tensor, known: torch.Tensor) -> dict[str, torch.Te
         or nearly equal ones.
     """
     spread = images.std(dim=0, correction=0)
-    shown = {
-        "known": known,
-        **{f"restoration {i + 1}": image for i, image in enumerate(images)},
-    }
+    shown = {"known": known, **{f"restoration {i + 1}": image for i, image in enumerate(images)}}
     if spread.max() >= MIN_SPREAD:
         shown["their mean"] = images.mean(dim=0)
         grey = (4 * spread.mean(dim=0) - 1).clamp(-1, 1)

@@ -15,13 +15,7 @@ from rich.progress import Progress
 from golddiff.cli.command import command, option
 from golddiff.cli.options import Seed, Size, check_apart
 from golddiff.cli.terminal import progress_bar, say, starting, waiting
-from golddiff.estimators.registry import (
-    DEFAULT_METHOD,
-    SHOWN,
-    MethodSettings,
-    check_method,
-    create,
-)
+from golddiff.estimators.registry import DEFAULT_METHOD, SHOWN, MethodSettings, check_method, create
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -106,10 +100,7 @@ def demo(options: DemoOptions) -> None:
 
 
 def draw_novelties(
-    store: ImageStore,
-    seed: int,
-    novelty: float | None,
-    watch: Callable[[int, int], None],
+    store: ImageStore, seed: int, novelty: float | None, watch: Callable[[int, int], None]
 ) -> Any:
     """A figure of the store's novelty dial, with the sources of the first output at ``novelty``."""
     from golddiff.estimators.dial import NOVELTY, recommended
