@@ -1,10 +1,12 @@
 """Every scheduler of diffusers: the model has its noise levels, or refuses it."""
 
 import contextlib
+from types import SimpleNamespace
 
 import diffusers
 import numpy as np
 import pytest
+import torch
 
 from golddiff import AnalyticUNet, Oracle, Wiener
 from golddiff.system.errors import ArgumentError
@@ -69,3 +71,15 @@ def test_a_network_s_schedule_is_not_one_of_other_timesteps(name, options):
     with pytest.raises(ArgumentError, match=f"schedule: got one with .*{next(iter(options))[:8]}"):
         Oracle(lambda x, t: x, "v", scheduler)
     Oracle(lambda x, t: x, "v", scheduler.alphas_cumprod)
+
+
+@pytest.mark.parametrize("config", ["own", None, SimpleNamespace(prediction_type="epsilon")])
+def test_a_network_s_schedule_is_the_alphas_of_any_scheduler(config):
+    """Regression: CogVideoX's, which are shifted, and those of others' classes were refused."""
+    scheduler = diffusers.CogVideoXDDIMScheduler()
+    alphas, times = scheduler.alphas_cumprod, []
+    if config != "own":
+        scheduler = SimpleNamespace(alphas_cumprod=alphas, config=config)
+    oracle = Oracle(lambda x, t: times.append(int(t)) or x, "epsilon", scheduler)
+    oracle(torch.zeros(1, 1, 4, 4), float((1 / alphas[300] - 1).sqrt()))
+    assert times == [300]

@@ -52,6 +52,16 @@ def test_latents_have_the_mean_and_deviation_of_the_vae_s_configuration(vae, tmp
     assert (decode(other, latents) - decoded).abs().max() < 1e-4
 
 
+def test_latents_are_float32_whatever_the_default_type(vae, tmp_path):
+    """Regression: with a default of float64 a store was written that did not open."""
+    images = torch.rand(5, 3, 16, 16) * 2 - 1
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert index_latents(images, tmp_path / "latents", vae).images().dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_pipeline_runs_on_latents(vae, smooth_images, tmp_path):
     store = index_latents(smooth_images(40, (3, 16, 16)), tmp_path / "latents", vae)
     unet = AnalyticUNet(Wiener(store))

@@ -115,6 +115,7 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
     arguments = [
         re.sub("^(--[^=]+=)?~(?=/|$)", lambda m: (m[1] or "") + home, a) for a in arguments
     ]
+    unsaid.clear()
     words = [w for a in arguments for w in (a.split("=", 1) if a.startswith("--") else [a])]
     try:
         for option, value in pairwise(words):

@@ -154,10 +154,7 @@ def figures(
     return {
         "golddiff": golddiff.__version__,
         "kind": "evaluation",
-        "store": {
-            "description": describe(store),
-            **summary(store),
-        },
+        "store": {"description": describe(store), **summary(store)},
         "oracle": {"path": str(oracle.path), "checksum": oracle.checksum},
         "methods": {
             name: {"settings": settings[name].given(), **evaluation.figures()}

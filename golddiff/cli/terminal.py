@@ -18,7 +18,7 @@ from golddiff.system.progress import progress_bar as progress_bar
 from golddiff.system.progress import waiting as waiting
 from golddiff.system.units import byte_size, shape_text
 
-unsaid: list[OSError] = []  # why stdout was given up
+unsaid: list[OSError] = []  # why this run gave up stdout
 
 
 def say(*lines: str) -> None:

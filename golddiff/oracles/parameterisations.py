@@ -24,7 +24,7 @@ from golddiff.system.errors import ArgumentError
 TIMESTEPS = 1000
 # Timesteps this near an integer are rounded to it: schedulers hold alphas in float32.
 STEP_TOLERANCE = 0.01
-# Options of a diffusers scheduler that say nothing about its timesteps only with these values.
+# Values of a diffusers scheduler's options with which its timesteps are those of its betas.
 USUAL = {
     "use_flow_sigmas": (None, False),
     "snr_shift_scale": (None, 1),  # CogVideoX
@@ -177,6 +177,7 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
     alphas = getattr(choice, "alphas_cumprod", choice)
     if isinstance(alphas, torch.Tensor | np.ndarray | list | tuple):
         config = getattr(choice, "config", {})
+        config = config if isinstance(config, Mapping) else getattr(config, "__dict__", {})
         prediction = config.get("prediction_type", EPSILON)
         agree = BY_NAME.get(str(parameterisation)) is PREDICTIONS.get(prediction)
         # Epsilon is diffusers' default, so it need not be meant.
@@ -186,7 +187,7 @@ def find_schedule(choice: Any, parameterisation: object, sigma_data: float) -> S
                 f"parameterisation is {parameterisation!r}; make the two agree, or give the "
                 "scheduler's alphas_cumprod (flow matching: leave schedule out)"
             )
-        check_betas("schedule", config)
+        check_betas("schedule", {**config, "snr_shift_scale": None})  # alphas_cumprod has it
         alphas = as_dense_tensor("schedule", alphas, expected)
         # Its last alpha is 0, or the small number that some schedulers put in its place.
         return Steps(alphas[:-1] if config.get("rescale_betas_zero_snr") else alphas)

@@ -35,8 +35,9 @@ def index_latents(
     """Build a store of float32 latents, encoding images in one streaming pass.
 
     A latent is (mean of the VAE's posterior - shift) * scaling factor, the coordinates that latent
-    diffusion models are trained in; ``latents_mean`` and ``latents_std`` of the VAE's configuration
-    are the shift and a divisor. Encoding is deterministic: it uses the mean, not a sample.
+    diffusion models are trained in; where the VAE's configuration has
+    ``latents_mean`` and ``latents_std``, they are the shift and a divisor of the factor. Encoding
+    is deterministic: it uses the mean, not a sample.
 
     Args:
         source: images from any source of :meth:`golddiff.ImageStore.build`.
@@ -114,7 +115,8 @@ def _shift_and_factor(vae: AutoencoderKL) -> tuple[torch.Tensor, torch.Tensor]:
     mean, std = vae.config.get("latents_mean"), vae.config.get("latents_std")
     if mean is None or std is None:
         mean, std = vae.config.get("shift_factor") or 0.0, 1.0
-    shift, scale = (torch.tensor(v, device=vae.device).reshape(1, -1, 1, 1) for v in (mean, std))
+    both = (torch.tensor(v, dtype=torch.float32, device=vae.device) for v in (mean, std))
+    shift, scale = (v.reshape(1, -1, 1, 1) for v in both)
     return shift, vae.config.scaling_factor / scale
 
 
