@@ -6,6 +6,7 @@ logits; ``x`` (b, D) are queries and ``gain`` is 1 / (2 sigma^2).
 """
 
 import logging
+import os
 import tempfile
 
 import numba
@@ -18,4 +19,5 @@ except RuntimeError:  # neither the package's folder nor the user's cache can be
         "the environment variable NUMBA_CACHE_DIR names one"
     )
     TEMPORARY = tempfile.TemporaryDirectory(prefix="golddiff-")
-    numba.config.CACHE_DIR = TEMPORARY.name
+    # Numba reads the environment again before it compiles, and child processes inherit it.
+    os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = TEMPORARY.name

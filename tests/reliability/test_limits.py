@@ -107,8 +107,12 @@ def test_without_a_folder_for_compiled_loops_they_go_into_a_temporary_one(tmp_pa
         from pathlib import Path
         from numba.core import caching
         caching.CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
-        import numpy as np
-        from golddiff.kernels import TEMPORARY, draw_weights
+        import os
+        import numba, numpy as np
+        from golddiff.kernels import TEMPORARY
+        os.environ["NUMBA_CAPTURED_ERRORS"] = "new_style"
+        numba.njit(lambda a: a)(1)  # reads the environment again
+        from golddiff.kernels import draw_weights
         one = np.ones(16, np.float32)
         print(draw_weights.weight_sums(one, one[0], one[0])[0], *Path(TEMPORARY.name).iterdir())
     """
@@ -120,3 +124,21 @@ def test_without_a_folder_for_compiled_loops_they_go_into_a_temporary_one(tmp_pa
     total, folder = done.stdout.split()
     assert (float(total), Path(folder).exists()) == (16, False)
     assert "NUMBA_CACHE_DIR names one" in done.stderr
+
+
+def test_a_later_run_in_a_process_does_not_fail_of_an_earlier_one_s_output(tmp_path):
+    """Regression: once a run's output had no reader, every later run of the process failed."""
+    code = """
+        import io, os, sys
+        from golddiff.cli import run
+        kept, read = os.dup(1), os.pipe()
+        os.dup2(read[1], 1), os.close(read[0]), os.close(read[1])
+        first = run(["index", "moons", "moons.store", "--limit", "20"])
+        sys.stdout = io.StringIO()
+        os.write(kept, f"{first} {run(['info', 'moons.store'])}".encode())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "1 0"
