@@ -259,7 +259,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         saved_settings = given.keys() & {"denoiser", "prediction_type", "scheduler_config", *BETAS}
         if saved_settings:
             raise ArgumentError(
-                f"{min(saved_settings)}: got one, but the model has the saved one; to change it, "
+                f"{min(saved_settings)}: got one, but the model has the saved one; to use another, "
                 "make another AnalyticUNet of its denoiser"
             )
         name = "pretrained_model_name_or_path"

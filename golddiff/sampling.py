@@ -163,7 +163,9 @@ class Samples:
                 own = {"labels": labels[i]} if len(labels) == len(self) else {}
                 texts = {**self.about, **own, "image": str(i)}
                 save(name, image, target / f"{i:04d}.png", texts)
-            save(name, self.grid(), target / "grid.png", self.about)  # the last is of a whole run
+            save(
+                name, self.grid(), target / "grid.png", self.about
+            )  # last: a folder with it is complete
             for path in target.glob("[0-9]*.png"):
                 number = int(path.stem) if path.stem.isdecimal() else -1
                 if number >= len(self) and own_texts(path).get("image") == str(number):

@@ -192,7 +192,7 @@ def preset(name: str) -> list[tuple[float, int]]:
 
     Entry i of 20 belongs to t = i / 20 and alpha_bar = cos^2(pi/2 * t / 1.008), so that sigma =
     sqrt((1 - alpha_bar) / alpha_bar) = tan(pi/2 * t / 1.008). Entry 0 has sigma 0 and is omitted.
-    So their sampler reads the list; their calibration found entry i at t = (i + 1) / 20.
+    Their sampler reads the list like this, though they calibrated entry i at t = (i + 1) / 20.
     """
     file = resources.files("golddiff") / "data" / "kamb_patch_sizes.json"
     presets = json.loads(file.read_text("utf-8"))["patch_sizes"]

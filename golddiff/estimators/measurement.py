@@ -29,7 +29,7 @@ from golddiff.system.parallel import single_threaded_blas
 BASIS_BATCH = 256  # basis images to which an operator is applied at a time
 ENTRY_BYTES = 60  # peak memory per entry of a sparse matrix, its transpose and its shares
 MAX_ITERATIONS = 48
-MISFIT = 0.03  # a difference beyond the noise that a wrong width of blur leaves, and rounding not
+MISFIT = 0.03  # least misfit beyond the noise to warn of; a wrong blur exceeds it, rounding not
 MIN_SPREAD = 0.02  # smallest standard deviation that is shown, about 3 of 256 grey levels
 # Distances to y, for a gain of 1: where the smooth projection ends and the plain one takes over,
 # and a quarter of an 8-bit step, below which none is visible.

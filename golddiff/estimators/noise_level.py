@@ -73,7 +73,7 @@ def estimated_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[
 def noise_of_file(
     store: ImageStore, operator: Any, y: torch.Tensor, upscale: int, data: bytes
 ) -> tuple[float, float]:
-    """:func:`estimated_noise` of y, known of the picture in ``data``, and of its JPEG encoding."""
+    """:func:`estimated_noise` of y, read from the file ``data``, with its JPEG error added."""
     noise, least = estimated_noise(store, operator, y[None])
     height, width = (side // upscale for side in store.shape[1:])
     return math.hypot(noise, jpeg_error(data, height, width)), least

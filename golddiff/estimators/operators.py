@@ -21,7 +21,7 @@ from golddiff.system.numbers import check_count, is_whole
 from golddiff.system.units import shape_text
 
 REACH = 3  # radius of a blur kernel in standard deviations
-OPAQUE = 250  # least alpha of a known pixel, which is white by less than 3%
+OPAQUE = 250  # least alpha, of 255, of a known pixel: below 3% of white shines through
 TRACE = 0.05  # missing share up to which a pixel counts as known (docs/results/restoring.md)
 
 

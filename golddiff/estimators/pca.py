@@ -132,8 +132,8 @@ class PCA(Estimator):
     """D(x)_q = sum_i softmax_i(-sum_n M_nq (x_n - x_in)^2 / (2 sigma^2)) x_iq.
 
     M is binary: M_nq = 1 where |W_nq / W_nn| is at least ``mask_threshold`` times the largest such
-    entry of the matrix, and for n = q. A W_nn below 1e-6, of a value that hardly varies, counts as
-    1, and such a q need not be in its own mask. W = C (C + sigma^2 I)^-1, with the covariance C of
+    entry of the matrix, and for n = q. Where a value hardly varies, W_nn below 1e-6 is replaced by
+    1, and it may be missing from its own mask. W = C (C + sigma^2 I)^-1, with the covariance C of
     all training images (:func:`golddiff.estimators.masks.locality_mask`). With ``labels`` the class
     restricts the images but not the mask, as in the released code. Source: Lukoianov et al. 2025;
     paper Eq. 3.

@@ -105,7 +105,7 @@ def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool)
         rms = math.sqrt(squares / manifest.n / math.prod(info.shape))
         if info.dtype != np.uint8 and not 0.01 <= rms <= 100:
             log.warning(
-                "%s: values are of about %.2g, and samples are good only near 1: give "
+                "%s: the values' root mean square is %.2g, and samples are good only near 1: give "
                 "value_range=(least, largest) for pixels, or scale the values",
                 manifest.source, rms,
             )  # fmt: skip

@@ -243,9 +243,7 @@ class ImagesPosterior:
         supports: AnySupport | Sequence[AnySupport],
         log_prior: float,
     ) -> None:
-        if not (
-            estimator.merges and (hasattr(estimator, "moments") or hasattr(estimator, "terms"))
-        ):
+        if not (estimator.merges and any(hasattr(estimator, n) for n in ("moments", "terms"))):
             raise no_posterior(estimator)
         # All passes run on the CPU: a second pass needs the weights of the first to every digit.
         self.estimator = copy.copy(estimator)
