@@ -38,7 +38,7 @@ PURE_NOISE = 2.0**-24
 MIN_ALPHA, MAX_ALPHA = 1e-20, 1 - 1e-10
 
 ALPHAS = "alphas_cumprod"  # the attribute of schedulers that have betas
-ROUNDED = 1e-3  # relative rounding of a scheduler's own first and last noise level
+ROUNDED = 0.01  # by which a scheduler's own first and last noise level may be beyond the betas
 
 # Settings of a schedule that every saved configuration has, and arguments of AnalyticUNet.
 BETAS = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule")

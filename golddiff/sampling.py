@@ -163,9 +163,8 @@ class Samples:
                 own = {"labels": labels[i]} if len(labels) == len(self) else {}
                 texts = {**self.about, **own, "image": str(i)}
                 save(name, image, target / f"{i:04d}.png", texts)
-            save(
-                name, self.grid(), target / "grid.png", self.about
-            )  # last: a folder with it is complete
+            # The last, so that it is of the same run as the others.
+            save(name, self.grid(), target / "grid.png", self.about)
             for path in target.glob("[0-9]*.png"):
                 number = int(path.stem) if path.stem.isdecimal() else -1
                 if number >= len(self) and own_texts(path).get("image") == str(number):

@@ -264,11 +264,9 @@ class _LogDensity(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, sigma: Any, posterior: Any) -> torch.Tensor:
         ctx.posterior = posterior(x.detach(), sigma)
-        levels = (
-            sigma
-            if isinstance(sigma, torch.Tensor)
-            else torch.as_tensor(sigma, dtype=torch.float64)
-        )
+        levels = sigma
+        if not isinstance(sigma, torch.Tensor):
+            levels = torch.as_tensor(sigma, dtype=torch.float64)
         ctx.save_for_backward(x, levels)  # backward raises if they were changed in place
         density: torch.Tensor = ctx.posterior.log_density
         return density
