@@ -380,7 +380,7 @@ def about_denoiser(denoiser: Denoises) -> dict[str, str]:
             text = " ".join(repr(denoiser).replace(repr(store), "store").split())
             about["denoiser"] = text if len(text) <= MAX_REPR else f"{text[:MAX_REPR]}..."
     if priors := getattr(denoiser, "priors", ()):
-        about["log weights"] = _digest(np.stack([prior.values for prior in priors]))
+        about["log weights"] = _digest(*(prior.values for prior in priors))
     if hasattr(store, "manifest"):
         images = "" if len(store.shape) == 1 else "images, "
         about["data"] = f"{store.manifest.source}: {store.n:,} {images}{shape_text(store.shape)}"
@@ -388,6 +388,6 @@ def about_denoiser(denoiser: Denoises) -> dict[str, str]:
     return about
 
 
-def _digest(values: Any) -> str:
-    """A short checksum of an array, which tells runs apart."""
-    return digest_of({"": np.asarray(values)})[:12]
+def _digest(*arrays: Any) -> str:
+    """A short checksum of arrays, which tells runs apart."""
+    return digest_of({str(i): np.asarray(array) for i, array in enumerate(arrays)})[:12]
