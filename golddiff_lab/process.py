@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from golddiff.denoiser import Denoiser
-from golddiff.estimators.registry import MethodSettings, create
+from golddiff.estimators.registry import create
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.support import TiledSupport
@@ -27,15 +27,6 @@ from golddiff_lab.sides import SideSpec, Step
 from golddiff_lab.timing import Timed, timed
 
 
-def created(method: str, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-    """Create a method with the settings that apply to it; raises for subsets above the store."""
-    denoiser = create(method, store, settings.of(method), seed)
-    schedule = getattr(denoiser, "schedule", None)
-    if schedule is not None:
-        schedule.budgets(1.0, store.n)
-    return denoiser
-
-
 class RunningSide:
     """A side in its own process, which times its steps and returns picklable values."""
 
@@ -46,7 +37,7 @@ class RunningSide:
         if spec.name in PEERS:
             self._step = PEERS[spec.name].make(spec, store)
         else:
-            self._step = created(spec.name, store, spec.settings, spec.seed)
+            self._step = create(spec.name, store, spec.settings.of(spec.name), spec.seed)
 
     def step(self, x: F32, sigma: float) -> Timed:
         """One step of the whole batch (B, *shape)."""

@@ -33,7 +33,7 @@ from golddiff.system.progress import waiting
 
 NOVELTY = 0.7  # the default: new pictures that are still coherent
 # The artifact's name; a new version number, so that files of older code are not read.
-ARTIFACT = "dial-12"
+ARTIFACT = "dial-13"
 THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
 STEPS, SEED = 10, 1
 SHARP = 0.4  # sharpness of pictures, relative to the sharpest, below which they are blurred
@@ -51,10 +51,10 @@ def recommended(
 
     GoldDiff over PCA, with one softmax per neighbourhood, so that adjacent values come from the
     same images. The schedule is that of the paper's text, with the nearest 64 to 128 images in a
-    golden subset, 16 to 32 for grey images, and all for points; of smaller classes, 5 to 10% of all
-    images. The mask threshold gives pictures of the requested novelty. It is calibrated once per
-    store and saved with it, see :func:`dial`: this takes seconds for images of 32 x 32 and some
-    twenty seconds for 64 x 64.
+    golden subset, 16 to 32 for grey images, and all for points or a smaller class. The mask
+    threshold gives pictures of the requested novelty. It is calibrated once per store and saved
+    with it, see :func:`dial`: this takes seconds for images of 32 x 32 and some twenty seconds for
+    64 x 64.
 
     Args:
         store: the training set.
@@ -74,12 +74,9 @@ def recommended(
 
 def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff:
     """The denoiser of :func:`recommended` at a given mask threshold."""
-    low, high = (GREY_K_MIN, GREY_K_MAX) if is_grey(store.shape) else (K_MIN, K_MAX)
-    k_min: float = low
-    k_max: float = high
-    if min(map(store.count_of, store.classes), default=store.n) < high:  # fractions of a class
-        k_min = max(1 / 20, min(1.0, low / store.n))
-        k_max = max(1 / 10, min(1.0, high / store.n))
+    k_min: float
+    k_max: float
+    k_min, k_max = (GREY_K_MIN, GREY_K_MAX) if is_grey(store.shape) else (K_MIN, K_MAX)
     if len(store.shape) == 1:  # in few dimensions the nearest at high noise are the outermost
         k_min = k_max = 1.0
     m_min, m_max = min(1 / 10, M_MIN / store.n), min(1 / 4, M_MAX / store.n)

@@ -33,9 +33,10 @@ class PaperSchedule:
     draw, so that a query's subset does not depend on its batch; the released code draws per query.
 
     Args:
-        k_min, k_max, m_min, m_max: an int is a number of images; a float in (0, 1] is a fraction of
-            all images (of the class, when conditional). If k_min is above k_max (the paper's
-            Fig. 6 b), k is k_min at every noise level, and "released" raises k_max to k_min.
+        k_min, k_max, m_min, m_max: an int is a number of images, or all of them if there are fewer;
+            a float in (0, 1] is a fraction of all (of the class, when conditional). If k_min is
+            above k_max (the paper's Fig. 6 b), k is k_min at every noise level, and "released"
+            raises k_max to k_min.
         variant: "text" or "released" (which ignores m_min and m_max).
 
     Raises:
@@ -60,14 +61,13 @@ class PaperSchedule:
         1 <= k <= m <= n: k is raised to at least 1, and m to at least k.
 
         Raises:
-            ArgumentError: a size given as a count is larger than n; sigma is not above 0, or n is
-                below 1.
+            ArgumentError: sigma is not above 0, or n is below 1.
         """
         sigma, n = check_positive("sigma", sigma), check_count("n", n)
         g = normalised_noise(sigma)
-        k_min, k_max = (_resolve(a, getattr(self, a), n) for a in ("k_min", "k_max"))
+        k_min, k_max = (_resolve(size, n) for size in (self.k_min, self.k_max))
         if self.variant == "text":
-            m_min, m_max = (_resolve(a, getattr(self, a), n) for a in ("m_min", "m_max"))
+            m_min, m_max = (_resolve(size, n) for size in (self.m_min, self.m_max))
             k = _floor(k_min + max(0.0, k_max - k_min) * g)
             m = _floor(m_min + (m_max - m_min) * (1 - g))
         else:
@@ -107,7 +107,7 @@ class PaperSchedule:
             ArgumentError: as in :meth:`budgets`.
         """
         m, k = self.budgets(sigma, n)
-        return m if self.variant == "text" else max(k, _floor(_resolve("k_max", self.k_max, n)))
+        return m if self.variant == "text" else max(k, _floor(_resolve(self.k_max, n)))
 
 
 def _checked_size(name: str, size: Size) -> Size:
@@ -127,12 +127,8 @@ def _checked_size(name: str, size: Size) -> Size:
     return fraction
 
 
-def _resolve(name: str, size: Size, n: int) -> float:
-    if isinstance(size, int):
-        if size > n:
-            raise ArgumentError(f"{name}: got {size}, but there are only {n} images")
-        return float(size)
-    return size * n
+def _resolve(size: Size, n: int) -> float:
+    return float(min(size, n)) if isinstance(size, int) else size * n
 
 
 def _floor(value: float) -> int:

@@ -24,7 +24,6 @@ from golddiff_lab.bench.prefixes import stores_for
 from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.cells import Cells, Key, Result
 from golddiff_lab.machine import Rates, measure
-from golddiff_lab.process import created
 from golddiff_lab.queries import mixed
 from golddiff_lab.race import level_rows, started
 from golddiff_lab.sides import SideSpec
@@ -60,7 +59,7 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
     references: dict[tuple[int, str], Estimator] = {}
     distinct: dict[tuple[int, str], Estimator] = {}  # by size and settings
     for store, method in product(stores, job.methods):
-        denoiser = created(method, store, job.settings, job.seed)
+        denoiser = create(method, store, job.settings.of(method), job.seed)
         reference = truth.reference_of(denoiser, job.settings.mask_threshold)
         same = distinct.setdefault((store.n, truth.text_of(reference)), reference)
         references[store.n, method] = same

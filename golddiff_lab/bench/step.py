@@ -15,7 +15,6 @@ from golddiff_lab.bench.prefixes import first_images
 from golddiff_lab.bench.step_job import StepJob
 from golddiff_lab.machine import Rates, measure
 from golddiff_lab.peers import PEERS, recognise
-from golddiff_lab.process import created
 from golddiff_lab.queries import TRAJECTORY_OF, noised, trajectory
 from golddiff_lab.race import Row, level_rows, started
 from golddiff_lab.sides import SideSpec
@@ -86,7 +85,7 @@ def _specs(job: StepJob, store: ImageStore) -> list[SideSpec]:
 
 def _reference(spec: SideSpec, store: ImageStore) -> Estimator:
     method = PEERS[spec.name].base if spec.name in PEERS else spec.name
-    denoiser = created(method, store, spec.settings, spec.seed)
+    denoiser = create(method, store, spec.settings.of(method), spec.seed)
     return reference_of(denoiser, spec.settings.mask_threshold)
 
 

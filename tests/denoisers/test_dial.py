@@ -133,15 +133,14 @@ def test_all_points_are_weighed(make_store):
     assert spread == pytest.approx(float(exact), rel=0.05)
 
 
-def test_golden_subsets_are_counts_of_images_or_shares_of_small_classes(make_store):
-    def sizes(n, labels=None):
-        schedule = at_threshold(make_store(np.zeros((n, 1, 2, 2), np.uint8), labels), 0.1).schedule
-        return schedule.k_min, schedule.k_max, schedule.m_min, schedule.m_max
+def test_golden_subsets_have_up_to_32_grey_images_or_a_whole_smaller_class(make_store):
+    def schedule(n):
+        return at_threshold(make_store(np.zeros((n, 1, 2, 2), np.uint8)), 0.1).schedule
 
-    assert sizes(50_000) == (16, 32, 4_000 / 50_000, 10_000 / 50_000)
-    assert sizes(2000) == (16, 32, 1 / 10, 1 / 4)
-    assert sizes(2000, (np.arange(2000) < 20).astype(int)) == (1 / 20, 1 / 10, 1 / 10, 1 / 4)
-    assert sizes(100, (np.arange(100) < 20).astype(int)) == (16 / 100, 32 / 100, 1 / 10, 1 / 4)
+    large, small = schedule(50_000), schedule(2000)
+    assert [large.budgets(sigma, 50_000) for sigma in (1e-15, 1e6)] == [(10_000, 16), (4_000, 32)]
+    assert [small.budgets(sigma, 2000) for sigma in (1e-15, 1e6)] == [(500, 16), (200, 32)]
+    assert [small.budgets(sigma, 20) for sigma in (1e-15, 1e6)] == [(16, 16), (20, 20)]
 
 
 def test_a_single_training_image_is_refused_before_measuring(

@@ -123,8 +123,6 @@ def no_work(monkeypatch):
         (["--mask-threshold", "2"], "mask-threshold: got 2"),
         (["--json", "/"], "json: / is a folder"),
         (["--levels", "1e300"], "levels: got 1e+300, expected numbers above 0, at most 1e+06"),
-        (["--k-min", "100"], "k-min: got 100, but there are only 40 images"),
-        (["--k-max", "100"], "k-max: got 100, but there are only 40 images"),
     ],
 )
 @pytest.mark.usefixtures("no_work")

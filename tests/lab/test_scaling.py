@@ -184,7 +184,6 @@ class TestRun:
             (["--memory-limit", "-1"], "memory-limit: got -1"),
             (["--threads", "0"], "threads: got 0"),
             (["--plot", "x.svg"], "plot: got"),
-            (["--sizes", "20,40", "--k-min", "30"], "--k-min: got 30, but there are only 20"),
         ],
     )
     def test_bad_input_gives_one_line(self, store, capsys, arguments, message, monkeypatch):
