@@ -15,7 +15,8 @@ from golddiff.system.files import readable
 if TYPE_CHECKING:
     from golddiff.sources.source import Source
 
-BUILTINS = ("digits", "moons", "patches")
+GENERATED = ("moons", "patches")  # at random
+BUILTINS = ("digits", *GENERATED)
 _KNOWN = "a folder, .parquet, .zip, .npz, .npy, .pt, idx files (.gz) or CIFAR's .tar.gz"
 
 
@@ -49,6 +50,10 @@ def open_source(source: Any, **options: Any) -> Source:
     from golddiff.sources.arrays import check_values
 
     checked = source_options(**options)
+    if checked.seed and not (isinstance(source, str) and source in GENERATED):
+        raise ArgumentError(
+            f"seed: got {checked.seed}, which applies to {' and '.join(GENERATED)} only"
+        )
     if isinstance(source, str | os.PathLike):
         opened = _open_name_or_path(source, checked)
     else:

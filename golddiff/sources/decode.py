@@ -30,16 +30,17 @@ MAX_ENCODED_BYTES = 1 << 29
 # Only formats that Pillow decodes itself; its EPS reader, for example, starts another program.
 _FORMATS = [
     *("PNG", "JPEG", "MPO", "JPEG2000", "WEBP", "AVIF", "GIF"),
-    *("BMP", "DIB", "TIFF", "PPM", "TGA", "ICO", "PCX", "SGI"),
+    *("BMP", "DIB", "TIFF", "PPM", "TGA", "PCX", "SGI"),
 ]
 
-_SIXTEEN_BITS = ("PNG", "PPM", "ICO")  # Pillow opens 16-bit images of these formats as 32-bit I
+_SIXTEEN_BITS = ("PNG", "PPM")  # Pillow opens 16-bit images of these formats as 32-bit I
 
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".gif", ".bmp", ".dib"})
 EXTENSIONS |= {".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".avif", ".jp2", ".j2k"}
-EXTENSIONS |= {".ico", ".pcx", ".sgi"}
+EXTENSIONS |= {".pcx", ".sgi"}
 
 _ORIENTATION, _PHOTOMETRIC = 0x0112, 0x0106  # tags of EXIF and TIFF
+_TILE_SIDES = 0x0142, 0x0143
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
@@ -105,6 +106,8 @@ def decode(
 
 def read_file(path: str | Path) -> bytes:
     """The bytes of an image file; OSError if it is larger than :data:`MAX_ENCODED_BYTES`."""
+    if not os.path.isfile(path):
+        raise OSError("it is not a file")
     size = os.stat(path).st_size
     if size > MAX_ENCODED_BYTES:
         raise OSError(f"it has {size:,} bytes")
@@ -176,7 +179,9 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
             yield data
             return
         with Image.open(io.BytesIO(data), formats=_formats()) as image:
-            width, height = image.size
+            # Pillow decodes whole tiles of a TIFF, however much larger than the image they are.
+            tags = getattr(image, "tag_v2", {})
+            width, height = map(max, image.size, (tags.get(tag, 0) for tag in _TILE_SIDES))
             if width * height > MAX_PIXELS:
                 raise UnreadableImageError(
                     f"it has {width} x {height} pixels, more than the {MAX_PIXELS:,} allowed"

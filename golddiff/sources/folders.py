@@ -44,7 +44,7 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
             return open_idx_folder(folder, options)
         names, links_outside = files_below(folder)
         table = (folder / _EDM_TABLE).read_bytes() if _EDM_TABLE in names else None
-    description = f"folder {folder.resolve().name}"
+    description = f"folder {printable(folder.resolve().name)}"
     images = _images_among(names, description)
     shards = [name for name in names if name.lower().endswith(".parquet")]
     if images and shards:
@@ -76,7 +76,7 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
 
 def open_zip(path: Path, options: SourceOptions) -> ExampleSource:
     """Read the images of a zip archive, sorted by name; nothing is extracted to disk."""
-    description = f"zip {path.name}"
+    description = f"zip {printable(path.name)}"
     options.refuse("zip archives of images", COLUMNS)
     with readable(f"{path.name} is not a readable zip archive"), zipfile.ZipFile(path) as archive:
         members = {info.filename for info in archive.infolist() if not info.is_dir()}

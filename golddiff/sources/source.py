@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import ArgumentError, SourceError
+from golddiff.system.errors import ArgumentError, SourceError, printable
 from golddiff.system.files import readable
 from golddiff.system.numbers import I64, check_count
 from golddiff.system.parallel import Result, Task, iterate_in_order
@@ -163,7 +163,7 @@ def class_indices(values: NDArray[Any], where: str, required: bool) -> I64 | Non
     problem = f"{where} holds no class indices (one whole number, 0 or more, for each image)"
     if required:
         raise SourceError(problem)
-    log.warning("%s, and is not taken for labels", problem)
+    log.warning("%s, and is not taken for labels", printable(problem))
     return None
 
 

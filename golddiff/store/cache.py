@@ -257,7 +257,7 @@ def fingerprint(path: Path) -> str:
         files = sorted(path / name for name in files_below(path)[0])
     else:
         # MNIST keeps its labels in a separate file next to the images.
-        files = [path, *sorted(path.parent.glob("*idx1-ubyte*"))]
+        files = [path, *sorted(filter(Path.is_file, path.parent.glob("*idx1-ubyte*")))]
     digest = hashlib.sha256()
     for file in files:
         stat = file.stat()

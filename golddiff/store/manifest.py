@@ -111,11 +111,12 @@ class Manifest:
     def names(self, folder: Path) -> list[str] | None:
         """The file name of each image of the store in ``folder``; None if it has none."""
         # A store that was deleted or built again while in use still serves its mapped images.
-        text = (folder / FILE_NAMES).read_bytes() if (folder / FILE_NAMES).exists() else b""
-        record = FileRecord(len(text), hashlib.sha256(text).hexdigest())
-        if self.files.get(FILE_NAMES) != record:
+        if FILE_NAMES not in self.files or not (folder / FILE_NAMES).is_file():
             return None
-        return [printable(name) for name in text.decode("utf-8", "replace").split("\n")[:-1]]
+        text = (folder / FILE_NAMES).read_bytes()
+        names = [printable(name) for name in text.decode("utf-8", "replace").split("\n")[:-1]]
+        record = FileRecord(len(text), hashlib.sha256(text).hexdigest())
+        return names if self.files[FILE_NAMES] == record and len(names) == self.n else None
 
     def check_sizes(self, folder: Path) -> None:
         """Check that every file exists and has the right size, and that the values are valid."""
@@ -133,9 +134,10 @@ class Manifest:
             if not os.access(path, os.R_OK):
                 raise StoreError(f"store: {path} cannot be read (permission denied)")
             size = path.stat().st_size
-            if size != record.bytes or size != expected.get(name, size):
-                has = f"has {size} bytes, expected {record.bytes}; it was truncated or altered"
-                raise damaged(f"{path} {has}")
+            for wanted in (record.bytes, expected.get(name, size)):
+                if size != wanted:
+                    has = f"has {size} bytes, expected {wanted}; it was truncated or altered"
+                    raise damaged(f"{path} {has}")
         self._check_values(folder)
 
     def verify(self, folder: Path) -> None:

@@ -35,6 +35,8 @@ def open_source(source: Any, **options: Any) -> Source:
 
 def is_store(path: Path) -> bool:
     """Whether a folder holds a golddiff store, even a damaged one."""
+    if not (path / NAME).is_file():
+        return False
     try:
         body = json.loads((path / NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -209,13 +209,10 @@ class Handlers:
 
 
 def received(path: str | None) -> bytes:
-    """Read the bytes of an uploaded picture, and delete the file."""
+    """Read the bytes of an uploaded picture; pages that send the same one share its file."""
     if path is None:
         raise ArgumentError("upload: got no file; choose one")
-    try:
-        return picture_bytes("upload", path)
-    finally:
-        Path(path).unlink(missing_ok=True)
+    return picture_bytes("upload", path)
 
 
 def class_choices(store: ImageStore) -> list[tuple[str, int]]:

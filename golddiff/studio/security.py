@@ -132,7 +132,8 @@ class OnlyThisPage:
         if site not in ("same-origin", "none") or sender != host:
             return 403, "Only the studio's own page may send requests."
         size = headers.get("content-length", "")
-        if not (size.isascii() and size.isdigit()):
+        # Parts of a chunked request count, whatever length it gives.
+        if "transfer-encoding" in headers or not (size.isascii() and size.isdigit()):
             return 411, "The request needs a content-length."
         if int(size) > most:
             return 413, f"The request has {int(size):,} bytes, expected at most {most:,}."

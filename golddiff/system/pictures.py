@@ -135,7 +135,7 @@ def own_texts(path: Path) -> dict[str, str]:
     A picture of one image has its number as "image", a grid has not.
     """
     try:
-        with Image.open(path) as picture:
+        with Image.open(path, formats=("PNG",)) as picture:
             texts: dict[str, str] = {str(name): str(text) for name, text in picture.info.items()}
     except Exception:  # the file may hold anything
         return {}

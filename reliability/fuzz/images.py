@@ -25,7 +25,7 @@ from reliability.fuzz.target import MEGABYTE, Target
 
 KINDS = (
     *("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"),
-    *("PPM", "TGA", "ICO", "PCX", "SGI", "JPEG2000"),
+    *("PPM", "TGA", "PCX", "SGI", "JPEG2000"),
 )
 # Limits of golddiff.sources.decode for an image, with at most 24 bytes per pixel.
 IMAGE_FLOOR, IMAGE_MULTIPLE = 512 * MEGABYTE, 256 * 24

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from golddiff.oracles.load import load_oracle
 from golddiff.oracles.unet import UNet, UNetConfig
+from golddiff.store.opening import is_store
 from golddiff.system.errors import CheckpointError
 from golddiff.system.torch_files import read_torch
 from golddiff_lab.training.writing import describe_network, write_weights
@@ -181,3 +182,5 @@ def test_named_pipes_do_not_block(tmp_path, unet_folder):
         [sys.executable, "-c", code, *targets], capture_output=True, text=True, timeout=120
     )
     assert done.stdout.count("refused:") == len(pipes), done.stderr
+    os.mkfifo(tmp_path / "manifest.json")
+    assert not is_store(tmp_path)

@@ -1,5 +1,6 @@
 import contextlib
 import io
+import struct
 import zlib
 
 import numpy as np
@@ -235,6 +236,14 @@ def test_a_decompression_bomb_is_refused():
     bomb[29:33] = zlib.crc32(bytes(bomb[12:29])).to_bytes(4, "big")
     with pytest.raises(UnreadableImageError, match="pixels"):
         decode(bytes(bomb))
+
+
+def test_a_tiff_whose_tile_is_far_larger_than_the_image_is_refused():
+    tags = {256: 16, 257: 16, 258: 8, 259: 32773, 262: 1, 277: 1, 322: 12000, 323: 12000, 324: 8}
+    entries = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in {**tags, 325: 4}.items()]
+    directory = struct.pack("<H", len(entries)) + b"".join(entries) + bytes(4)
+    with pytest.raises(UnreadableImageError, match="it claims 12000 x 12000 pixels"):
+        decode(b"II*\0" + struct.pack("<I", 12) + bytes(4) + directory)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

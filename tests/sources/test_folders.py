@@ -110,9 +110,9 @@ def test_the_error_for_a_save_to_disk_folder_names_load_from_disk(tmp_path):
         open_source(tmp_path)
 
 
-def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path):
+def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path, caplog):
     fill(tmp_path / "photos of others", 2)
-    inside = tmp_path / "photos"
+    inside = tmp_path / "photos\x1b]0;title"
     inside.mkdir()
     os.symlink(tmp_path / "photos of others", inside / "linked")
     os.symlink(tmp_path / "photos of others" / "000.png", inside / "one.png")
@@ -120,6 +120,7 @@ def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path):
         open_source(inside)
     fill(inside, 1)
     assert open_source(inside).total == 1
+    assert "\x1b" not in caplog.text
 
 
 def test_a_link_to_the_folder_itself_is_not_followed_forever(tmp_path):

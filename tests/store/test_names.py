@@ -120,6 +120,12 @@ def test_too_few_names_are_refused(folder, tmp_path):
         golddiff.ImageStore.open(store.path)
 
 
+def test_names_that_the_manifest_does_not_record_are_not_read(tmp_path, make_store):
+    store = make_store(np.zeros((3, 1, 4, 4), np.uint8))
+    (store.path / "names.txt").symlink_to("/dev/zero")
+    assert golddiff.ImageStore.open(store.path).names is None
+
+
 def test_a_store_stays_the_same_in_another_folder(folder, tmp_path, monkeypatch):
     """Regression: a relative path meant another store once the current folder had changed."""
     (tmp_path / "a").mkdir()

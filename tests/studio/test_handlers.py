@@ -99,6 +99,13 @@ def encoded(image, kind="png", **options):
     return buffer.getvalue()
 
 
+def test_two_pages_may_upload_the_same_picture(handlers, tmp_path):
+    """Gradio keeps one file for equal uploads."""
+    (tmp_path / "upload.png").write_bytes(encoded(Image.linear_gradient("L").resize((8, 8))))
+    for _ in range(2):
+        assert handlers.upload("s", str(tmp_path / "upload.png"))[0].size == (8, 8)
+
+
 @pytest.mark.parametrize("hole", ["black", "red"])
 def test_the_transparent_part_of_an_upload_is_filled(handlers, monkeypatch, hole):
     shown = []

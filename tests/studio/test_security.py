@@ -90,6 +90,7 @@ def test_requests_that_the_page_never_sends_give_status_404(ask, method, path):
 def test_requests_need_a_content_length_within_the_limit(ask):
     assert ask("POST", JOIN, {}) == 411
     assert ask("POST", JOIN, {"content-length": "-1"}) == 411
+    assert ask("POST", JOIN, {**SMALL, "transfer-encoding": "chunked"}) == 411
     assert ask("POST", JOIN, {"content-length": str(POSTS[JOIN] + 1)}) == 413
     assert ask("POST", UPLOAD, {"content-length": str(POSTS[UPLOAD] + 1)}) == 413
     assert ask("POST", UPLOAD, {"content-length": str(POSTS[UPLOAD])}) == 200
