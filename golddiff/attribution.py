@@ -26,7 +26,7 @@ IMAGES_AT_ONCE = 1024  # images whose values are in memory at once
 SHOWN = 7  # training images shown beside the output in notebooks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attribution:
     """The sources of one denoised image.
 
@@ -116,7 +116,7 @@ class Attribution:
         return float((self.from_top() - self.reconstruct()).square().mean().sqrt())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PixelSources:
     """The sources of one pixel, or of one channel of a pixel; ``top`` as in :class:`Attribution`.
 

@@ -62,7 +62,7 @@ def check_output(name: str, x0: object, x: torch.Tensor) -> None:
         raise ArgumentError(f"{name}: returned {got}, expected Tensor {tuple(x.shape)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class State:
     """One step of a run.
 

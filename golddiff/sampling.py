@@ -53,7 +53,7 @@ MAX_REPR = 1000  # characters of a denoiser in ``about``; a torch module has pag
 STATES = 3  # tensors of all images in memory: noise, outputs per batch, concatenated outputs
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Samples:
     """The result of :func:`sample`; iterates over its images.
 
@@ -204,7 +204,8 @@ def sample(
             predictions to [-1, 1].
         n: number of images.
         steps: number of denoising steps, 1 to 1000. DDIM's timesteps are 1000 // steps apart from 0
-            on, as diffusers'. So 1 to 5 steps, or 501, start at much less noise than 10 or 500.
+            on, as diffusers'. Above 200, take a divisor of 1000: others skip the highest levels
+            (600 steps start at sigma 6.1), and so do 1 to 5 steps.
         sampler: "ddim", the paper's, or "heun", EDM's (2 * steps - 1 denoiser calls).
         seed: seed of the starting noise; the images do not depend on the batch size.
         labels: class index for all images, or one per image.

@@ -56,6 +56,7 @@ def test_repr_of_a_denoiser_evaluates_to_an_equal_denoiser(store):
         assert repr(eval(repr(denoiser), names)) == repr(denoiser)
     assert "mask_threshold=0.1" in repr(golddiff.PCA(store, mask_threshold=0.1))
     assert "mask_threshold" not in repr(golddiff.PCA(store))
+    assert "thresholds" not in repr(golddiff.PSPCFlex(store))
     assert "40 x (1, 8, 8)" in str(store)
 
 

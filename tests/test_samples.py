@@ -22,6 +22,9 @@ def test_a_run_has_a_length_a_repr_a_grid_and_saves_its_images(store, tmp_path):
     assert len(run) == len(list(run)) == len(run.to_pil()) == 3
     assert "GoldDiff(Optimal)" in repr(run)
     assert len(repr(run)) < 200
+    other = sample(GoldDiff(Optimal(store)), 3, steps=2, seed=5)
+    assert len({run: 0, other: 1}) == 2
+    assert [other, run].index(run) == 1
     assert run.grid(3).height < run.grid(1).height
     run.save(tmp_path / "run.png")
     run.save(tmp_path / "run.npz")

@@ -60,7 +60,9 @@ MethodName = Annotated[
         metavar="NAME",
     ),
 ]
-Steps = Annotated[int, typer.Option(help="Number of denoising steps, 1 to 1000.")]
+Steps = Annotated[
+    int, typer.Option(help="Number of denoising steps, 1 to 1000; above 200, a divisor of 1000.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of the starting noise and of random subsets.")]
 SamplerName = Annotated[str, advanced("Sampler: ddim (the paper's) or heun (EDM's).")]
 Labels = Annotated[

@@ -11,7 +11,7 @@ from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, make_covariance
 from golddiff.cli.options import JsonPath, Seed, Steps, TrainingImages, check_outputs
 from golddiff.cli.terminal import counting, say, starting, summary, waiting, write_json
-from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings
+from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings, method_named
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES
 
@@ -56,7 +56,12 @@ class _RestoreOptions:
         "Default 0.07.",
         None,
     )
-    method: str = option("Method: " + ", ".join(RESTORABLE) + ".", DEFAULT_METHOD, metavar="NAME")
+    method: str = option(
+        "Method: " + ", ".join(RESTORABLE) + ".",
+        DEFAULT_METHOD,
+        callback=method_named,
+        metavar="NAME",
+    )
     steps: Steps = 10
     seed: Seed = 0
     out: Path = option(

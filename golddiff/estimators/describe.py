@@ -65,9 +65,8 @@ def _described(argument: str, value: object, key: str, kinds: Mapping[str, Any])
 
 
 def _settings(kind: Any) -> list[str]:
-    """The names of a constructor's positional arguments, except the store."""
-    parameters = inspect.signature(kind).parameters.values()
-    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "store"]
+    """The names of a constructor's arguments, except the store."""
+    return [name for name in inspect.signature(kind).parameters if name != "store"]
 
 
 def _plain(value: Any) -> Any:

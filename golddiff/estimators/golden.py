@@ -77,7 +77,8 @@ class GoldDiff(Denoiser):
             base = copy.copy(base)
             base.store = on_disk(base.store)  # adaptive schedules run on the CPU
             schedule = schedule.fitted(base)
-        if schedule is not None and not callable(getattr(schedule, "supports", None)):
+        usable = callable(getattr(schedule, "supports", None)) and not isinstance(schedule, type)
+        if schedule is not None and not usable:
             raise ArgumentError(
                 f"schedule: got {schedule!r}, expected PaperSchedule, AdaptiveSchedule or another "
                 "object with supports(store, x, sigma, label, seed)"

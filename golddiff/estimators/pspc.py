@@ -32,7 +32,7 @@ from golddiff.system.numbers import F32, F64, check_count
 
 # The authors' values for CIFAR-10 at the 18 noise levels of EDM's schedule, descending.
 PATCH_SIZES = (32, 32, 32, 32, 32, 32, 32, 23, 15, 11, 7, 5, 3, 3, 3, 3, 3, 3)
-THRESHOLDS = (1, 1, 1, 1, 1, 1, 1, 0.7, 0.7, 0.5, 0.4, 0.4, 0.4, 0.4, 0.3, 0.3, 0.3, 0.3)
+THRESHOLDS = (*[1.0] * 7, 0.7, 0.7, 0.5, 0.4, 0.4, 0.4, 0.4, 0.3, 0.3, 0.3, 0.3)
 SIDE, MIN_PATCH = 32, 3  # side of CIFAR-10's images and smallest scaled patch, in pixels
 # Pixels whose sensitivity to themselves, relative to the largest, is lower never vary. A pixel that
 # varies in one of 60,000 images has 1e-9; one that never varies has below 1e-22, from rounding.

@@ -31,7 +31,7 @@ from golddiff.system.numbers import F64, check_count
 from golddiff.system.units import counted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """Mean MSE and r2 of the images at each step; r2 over the images where it is defined."""
 
@@ -43,7 +43,7 @@ class Curve:
         return {"mse": _without_nan(self.mse), "r2": _without_nan(self.r2)}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """The result of :func:`evaluate`.
 

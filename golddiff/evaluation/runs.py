@@ -72,7 +72,7 @@ class TimedDenoiser:
         """E[x0 | x] with x's shape and device; ``labels`` None is not passed on."""
         start, processor = time.perf_counter(), time.process_time()
         x0 = self.denoiser(x, sigma) if labels is None else self.denoiser(x, sigma, labels)
-        check_output("oracle", x0, x)
+        check_output(getattr(self.denoiser, "__name__", type(self.denoiser).__name__), x0, x)
         # Copying to the CPU also waits for the GPU, without which the timing would be wrong.
         x0 = x0.detach().to(x.device, torch.float32)
         self.seconds += time.perf_counter() - start

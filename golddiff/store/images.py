@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -228,7 +228,7 @@ def _reopened(path: Path, memory_limit: float, checksum: str) -> ImageStore:
     return store
 
 
-StoreOrPath = ImageStore | str | Path
+StoreOrPath = TrainingSet | str | Path
 
 
 def opened(store: StoreOrPath) -> ImageStore:
@@ -239,4 +239,4 @@ def opened(store: StoreOrPath) -> ImageStore:
         raise ArgumentError(
             f"store: got {type(store).__name__}, expected an ImageStore or the path of one"
         )
-    return store
+    return cast(ImageStore, store)  # shards have the methods that estimators call

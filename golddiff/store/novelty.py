@@ -29,7 +29,7 @@ ROUNDING = 1e-6  # distances below this are rounding errors and count as 0
 Watch = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Novelty:
     """Novelty of images; unpacks as ``novelty, nearest``.
 

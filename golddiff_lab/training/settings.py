@@ -26,7 +26,7 @@ class TrainSettings:
 
     ``noise_weight`` does not change the minimum of the loss, but a short run does not reach the
     minimum, and x0 = x - sigma * eps multiplies errors of eps by sigma. A v_prediction, sqrt(alpha)
-    eps - sqrt(1 - alpha) x0 (Salimans and Ho 2022), weighs errors of x0 equally at every level:
+    eps - sqrt(1 - alpha) x0 (Salimans and Ho 2022), weighs squared errors of x0 by 1 + 1/sigma^2:
     its loss is EDM's for images of unit deviation. ``warm_up``: steps in which the rate rises.
     """
 
@@ -118,6 +118,10 @@ class TrainSettings:
         for name in ("noise_weight", "label_dropout", "falling", "average"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ArgumentError(f"{name}: got {getattr(self, name)}, expected 0 to 1")
+        if self.conditional and not self.label_dropout:
+            raise ArgumentError(
+                "label_dropout: got 0, expected above 0, because networks also run without labels"
+            )
         check_seed(self.seed)
         for name, allowed in (("precision", PRECISIONS), ("prediction", PREDICTED)):
             value = getattr(self, name)

@@ -383,6 +383,8 @@ def test_a_description_builds_the_same_denoiser(digits):
     rebuilt = build(describe(golden), store)
     x = noised(held_out[:2], 1.0)
     assert torch.equal(rebuilt(x, 1.0), golden(x, 1.0))
+    proved = GoldDiff(Optimal(store), AdaptiveSchedule(0.05, guarantee=True, index=True))
+    assert repr(build(describe(proved), store)) == repr(proved)
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.5])

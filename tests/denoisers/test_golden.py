@@ -157,9 +157,9 @@ class TestSchedule:
     def test_k_is_at_least_k_min_if_k_max_is_smaller(self, variant, sigma):
         assert PaperSchedule(40, 20, variant=variant).budgets(sigma, 100)[1] == 40
 
-    def test_a_k_max_above_the_number_of_images_is_an_error(self):
-        with pytest.raises(ArgumentError, match=r"k_max: got 60, but there are only 50 images"):
-            PaperSchedule(5, 60).budgets(1.0, 50)
+    @pytest.mark.parametrize("variant", ["text", "released"])
+    def test_a_count_above_the_number_of_images_means_all_of_them(self, variant):
+        assert PaperSchedule(60, 60, variant=variant).budgets(1.0, 50) == (50, 50)
 
     @pytest.mark.parametrize("bad", [0, -1, 0.0, 1.5, float("nan"), True, "10", None])
     def test_a_size_must_be_a_count_or_a_fraction(self, bad):
@@ -172,8 +172,9 @@ class TestSchedule:
 
 
 def test_a_schedule_of_another_type_is_refused(store):
-    with pytest.raises(ArgumentError, match="schedule: got 'text', expected PaperSchedule"):
-        GoldDiff(Optimal(store), schedule="text")
+    for schedule in ("text", PaperSchedule):
+        with pytest.raises(ArgumentError, match=r"schedule: got .*, expected PaperSchedule"):
+            GoldDiff(Optimal(store), schedule=schedule)
 
 
 def test_screening_in_smaller_batches_changes_nothing(store, queries):

@@ -170,7 +170,7 @@ def test_bad_oracles_labels_and_counts_are_refused(store):
         evaluate(denoiser, oracle, n=1)
     with pytest.raises(ArgumentError, match="oracle: got str"):
         evaluate(denoiser, "network", n=1)
-    with pytest.raises(ArgumentError, match=r"returned Tensor \(1, 1, 3, 6\), expected Tensor"):
+    with pytest.raises(ArgumentError, match=r"<lambda>: returned Tensor \(1, 1, 3, 6\), expected"):
         evaluate(denoiser, lambda x, sigma: x[:, :, :3], n=1, steps=1)
     with pytest.raises(ArgumentError, match=r"returned ndarray \(1, 1, 6, 6\), expected Tensor"):
         evaluate(denoiser, lambda x, sigma: x.numpy(), n=1, steps=1)

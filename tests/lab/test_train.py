@@ -340,6 +340,7 @@ def test_the_time_of_a_run_excludes_on_step(digits, tmp_path, monkeypatch):
         ({"falling": -0.1}, "falling: got -0.1"),
         ({"average": 2.0}, "average: got 2.0"),
         ({"label_dropout": 1.5}, "label_dropout: got 1.5"),
+        ({"label_dropout": 0.0, "conditional": True}, "label_dropout: got 0, expected above 0"),
         ({"seed": -1}, "seed: got -1"),
         ({"precision": "float16"}, "precision: got 'float16', expected bfloat16 or float32"),
         ({"device": "nowhere"}, "device: got 'nowhere'"),

@@ -25,7 +25,7 @@ def folder(tmp_path_factory, smooth_images):
 def test_restore_writes_its_files_and_refuses_bad_options(folder, capsys, monkeypatch):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(folder / "cache"))
     command = ["restore", str(folder / "damaged.png"), "--data", str(folder / "photos"), "--n", "2"]
-    command += ["--steps", "3", "--method", "golddiff-pca", "--out", str(folder / "out.png")]
+    command += ["--steps", "3", "--method", "GoldDiff_PCA", "--out", str(folder / "out.png")]
     explained = ["--hole", "4,4,6,6", "--explain", str(folder / "why.html")]
     assert run([*command, *explained, "--json", str(folder / "run.json")]) == 0
     figures = json.loads((folder / "run.json").read_text())

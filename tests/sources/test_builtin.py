@@ -80,6 +80,12 @@ def test_a_patch_made_alone_equals_the_one_in_a_batch():
         assert np.array_equal(source.pixels(index, index + 1)[0], values[index])
 
 
+@pytest.mark.parametrize("source", ["digits", np.zeros((3, 1, 4, 4), np.uint8)])
+def test_a_seed_is_refused_where_nothing_is_drawn(source):
+    with pytest.raises(ArgumentError, match="seed: got 7, which applies to moons and patches only"):
+        open_source(source, seed=7)
+
+
 def test_patches_differ_by_seed():
     first, second = (read(open_source("patches", limit=50, seed=seed), 50)[0] for seed in (0, 1))
     assert not np.array_equal(first, second)

@@ -312,8 +312,8 @@ class TestLoad:
 
     def test_numpy_scalars_are_treated_as_python_numbers(self):
         images = IMAGES / np.float32(255)
-        plain = golddiff.load(images, limit=3, seed=1, value_range=(0, 1))
-        options = {"limit": np.int64(3), "seed": np.uint8(1), "value_range": (0, np.float32(1))}
+        plain = golddiff.load(images, limit=3, size=8, value_range=(0, 1))
+        options = {"limit": np.int64(3), "size": np.uint8(8), "value_range": (0, np.float32(1))}
         assert golddiff.load(images, **options).path == plain.path
         sized = golddiff.load(IMAGES, size=8, channels=3)
         options = {"size": np.int32(8), "channels": np.int64(3)}
