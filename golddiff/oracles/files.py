@@ -29,7 +29,6 @@ FORMAT = "golddiff-oracle"
 VERSION = 1
 KEY = "golddiff"
 WEIGHTS = "model.safetensors"
-CONFIG = "config.json"
 STATE = "model_state_dict"
 # What is read of a description of the training.
 TRAINING: dict[str, Any] = {"steps": int, "minutes": (int, float), "loss": list,

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from golddiff.oracles.files import CONFIG, WEIGHTS, read_weights
+from golddiff.oracles.diffusers_unet import CONFIG
+from golddiff.oracles.files import WEIGHTS, read_weights
 from golddiff.oracles.unet import UNet
 from golddiff.oracles.weights import regular_file
 from golddiff.store.build import PIXELS

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import save
 
 from golddiff.cli.terminal import write_json
-from golddiff.oracles.files import CONFIG, FORMAT, KEY, VERSION, WEIGHTS
+from golddiff.oracles.diffusers_unet import CONFIG
+from golddiff.oracles.files import FORMAT, KEY, VERSION, WEIGHTS
 from golddiff.oracles.parameterisations import EPSILON
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
 from golddiff.system.errors import ArgumentError
