@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from golddiff.noise import precision
-from golddiff.posterior import Posterior
+from golddiff.posterior import Posterior, weighted_sum
 from golddiff.store.closed_form import main_directions, no_posterior
 from golddiff.store.device import on_disk
 from golddiff.store.images import ImageStore
@@ -181,29 +181,18 @@ def _numbers(x: F64) -> I64:
 def _posterior(terms: Terms, prior: torch.Tensor, b: int, d: int) -> Posterior:
     total: Posterior | None = None
     for q, logits, values in terms:
-        weighted = logits + prior
-        top = weighted.amax(dim=0)
-        weights = torch.exp(weighted - top)
-        sums = top, weights.sum(dim=0), _spread_sum(weights, values)
-        total = total or Posterior.empty(b, len(top), d)
-        total.add_to([q], Posterior(*(array[None].numpy() for array in sums)))
+        total = total or Posterior.empty(b, logits.shape[1], d)
+        total.add_to([q], Posterior.of_logits((logits + prior).T.numpy(), values.numpy()))
     assert total is not None
     return total
 
 
-def _spread_sum(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Sum of weights (m, L) times values (m, V) over images, for each channel: (V,)."""
-    by_channel = values.reshape(len(values), -1, weights.shape[1])
-    return torch.einsum("ml,mcl->cl", weights, by_channel).flatten()
-
-
 def _variance(terms: Terms, prior: torch.Tensor, known: FirstPass) -> F64:
-    mean, log_total = torch.from_numpy(known.mean), torch.from_numpy(known.log_total)
-    out = torch.zeros_like(mean)
+    log_total, out = torch.from_numpy(known.log_total), np.zeros_like(known.mean)
     for q, logits, values in terms:
-        weights = torch.exp(logits + prior - log_total[q])
-        out[q] += _spread_sum(weights, (values - mean[q]) ** 2)
-    return out.numpy()
+        weights = torch.exp(logits + prior - log_total[q]).T.numpy()
+        out[q] += weighted_sum(weights, np.square(values.numpy() - known.mean[q]))
+    return out
 
 
 def _surrogate(
