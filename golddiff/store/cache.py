@@ -83,7 +83,8 @@ def cached_store(
 
     if isinstance(source, str) and is_path(source) and is_store(_local(source)):
         store = ImageStore.open(_local(source))
-        if _are_defaults(options.beyond(store.shape)):
+        own = options.beyond(store.shape)
+        if own.labels is None and replace(own, skip_bad=False) == SourceOptions():
             return store
     path = cache_folder() / cache_name(source, options, progress)
     try:
@@ -118,11 +119,6 @@ def cached_store(
 
 def _local(source: str) -> Path:
     return Path(os.path.expanduser(source))  # pathlib's raises where there is no home
-
-
-def _are_defaults(options: SourceOptions) -> bool:
-    """Whether no option changes the images or labels of a store."""
-    return options.labels is None and replace(options, skip_bad=False) == SourceOptions()
 
 
 def cache_folder() -> Path:
