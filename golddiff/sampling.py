@@ -234,7 +234,12 @@ def sample(
     classes = None if labels is None else as_dense_tensor("labels", labels, "integers")
     if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
-    batch_size = max(batch_size, checked_conditions(denoiser, n))
+    conditions = getattr(denoiser, "batch", 1)
+    if conditions not in (1, n):
+        raise ArgumentError(
+            f"n: got {n}, expected {conditions}, the denoiser's number of conditions"
+        )
+    batch_size = max(batch_size, conditions)
     levels = _levels(sigmas, steps, sampler, start)
     shape = (n, *denoiser.store.shape)
     check_room(n, shape[1:], len(levels) if trajectory else 0)
@@ -294,14 +299,6 @@ def sample(
         torch.cat([torch.stack(c.errors) for c in callers], dim=1) if estimating else None,
         denoiser.store,
     )
-
-
-def checked_conditions(denoiser: Denoises, n: int) -> int:
-    """The denoiser's number of separate conditions; raises unless it is 1 or n."""
-    batch: int = getattr(denoiser, "batch", 1)
-    if batch not in (1, n):
-        raise ArgumentError(f"n: got {n}, expected {batch}, the denoiser's number of conditions")
-    return batch
 
 
 def check_room(n: int, shape: tuple[int, ...], kept: int) -> None:
