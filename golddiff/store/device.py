@@ -116,14 +116,12 @@ class DeviceStore:
         """The tensor that ``make`` computes for the object ``of``, from an LRU cache."""
         if id(of) not in self._cache:
             tensor = make()
-            while self._cache and tensor.nbytes + self._cached_bytes() > self._cache_limit:
+            room = self._cache_limit - tensor.nbytes
+            while self._cache and sum(t.nbytes for _, t in self._cache.values()) > room:
                 self._cache.popitem(last=False)
             self._cache[id(of)] = of, tensor  # holding the object keeps its id unique
         self._cache.move_to_end(id(of))
         return self._cache[id(of)][1]
-
-    def _cached_bytes(self) -> int:
-        return sum(tensor.nbytes for _, tensor in self._cache.values())
 
     def _vectors(self, metric: Vectors, rows: I64) -> torch.Tensor:
         vectors = metric.of_images(self.store)
