@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -63,14 +63,13 @@ def open_array(
 
 def is_array(value: object) -> bool:
     """Whether ``value`` is a NumPy array or a torch tensor."""
-    return isinstance(value, np.ndarray) or _is_tensor(value)
+    return isinstance(value, np.ndarray | torch.Tensor)
 
 
 def as_array(value: Any, description: str) -> NDArray[Any]:
     """A NumPy view of an array or a torch tensor."""
-    if not _is_tensor(value):
+    if not isinstance(value, torch.Tensor):
         return value
-    torch = sys.modules["torch"]
     # Sparse, quantised and meta tensors have no dense values to read.
     with readable(f"{description} is a tensor that cannot be read"):
         tensor = value.detach().cpu()
@@ -78,11 +77,6 @@ def as_array(value: Any, description: str) -> NDArray[Any]:
         if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
             tensor = tensor.float()
         return tensor.resolve_conj().resolve_neg().numpy()
-
-
-def _is_tensor(value: object) -> bool:
-    torch = sys.modules.get("torch")  # if torch was never imported, there are no tensors
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _read_floats(

@@ -9,7 +9,6 @@ import copy
 import itertools
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from torch.utils.data import DataLoader, Dataset
 
 from golddiff.sources.arrays import as_array, is_array, open_array
 from golddiff.sources.decode import UnreadableImageError, decode, read_file, read_header, to_pixels
@@ -247,9 +247,7 @@ def _mismatch(first: SourceInfo, name: str, shape: tuple[int, ...], dtype: Any) 
 
 def is_example_list(source: object) -> bool:
     """Whether a source is a sequence, or a Dataset or DataLoader of torch."""
-    data = sys.modules.get("torch.utils.data")
-    kinds = (Sequence,) if data is None else (Sequence, data.Dataset, data.DataLoader)
-    return isinstance(source, kinds)
+    return isinstance(source, Sequence | Dataset | DataLoader)
 
 
 def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
@@ -286,8 +284,7 @@ def open_examples(examples: Any, options: SourceOptions) -> ExampleSource:
 
 def _is_only_iterable(examples: Any) -> bool:
     """Whether it is a Dataset of torch without an index of its own, such as an IterableDataset."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and type(examples).__getitem__ is data.Dataset.__getitem__
+    return type(examples).__getitem__ is Dataset.__getitem__
 
 
 def _unbatched(batches: Any) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from golddiff.sources.source import Rows, class_indices
 from golddiff.sources.source_options import SPLIT, SourceOptions
 from golddiff.system.errors import CheckpointError, SourceError
 from golddiff.system.files import check_unpacked, readable
+from golddiff.system.torch_files import read_torch
 
 
 def open_npy(path: Path, options: SourceOptions) -> Rows:
@@ -46,8 +47,6 @@ def open_pt(path: Path, options: SourceOptions) -> Rows:
 
     Labels may be a list of integers.
     """
-    from golddiff.system.torch_files import read_torch  # imports torch, which takes time
-
     try:
         value = read_torch(path)
     except CheckpointError as error:
