@@ -22,8 +22,6 @@ from golddiff.system.units import counted
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
-__all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store", "entries", "load"]
-
 # Folders of the cache that are not stores, with the descriptions that users see.
 OTHERS = {
     "oracle-runs": "runs of oracles from starting noise",

@@ -16,7 +16,8 @@ from golddiff.cli.command import command, option
 from golddiff.cli.options import Seed, Size, check_apart
 from golddiff.cli.terminal import progress_bar, say, starting, waiting
 from golddiff.estimators.registry import DEFAULT_METHOD, SHOWN, MethodSettings, check_method, create
-from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import counted, duration, shape_text

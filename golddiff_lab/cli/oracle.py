@@ -19,7 +19,8 @@ from golddiff.cli import INTERRUPTED
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import JsonPath, Seed, Threads, check_apart
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, write_json
-from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cached_store
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration, shape_text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cached_store
 from golddiff.system.markdown import markdown_table
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.page import Page

@@ -25,7 +25,8 @@ from golddiff.kernels.rows import squared_distances
 from golddiff.noise import ddim_sigmas, precision
 from golddiff.posterior import Posterior
 from golddiff.samplers import initial_noise
-from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
 from golddiff.system.markdown import markdown_table

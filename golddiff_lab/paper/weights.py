@@ -16,7 +16,8 @@ from golddiff.figures.curves import Panel, Series
 from golddiff.figures.trajectory import draw_trajectory
 from golddiff.kernels.contributions import Weights
 from golddiff.metrics import mse_per_image
-from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Prior, Support
 from golddiff.system.markdown import markdown_table

@@ -20,7 +20,7 @@ from golddiff.cluster import ClusterError, ShardedStore, build_shards
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.figures.sources import image_name
 from golddiff.sources import open_source
-from golddiff.store.cache import SourceOptions
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError, BusyError, SourceError, StoreError
 from golddiff.system.files import locked

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from golddiff import Optimal, sample
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store.build import build
-from golddiff.store.cache import SourceOptions, cache_folder, cache_name, cached_store
+from golddiff.store.cache import cache_folder, cache_name, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.supports.index.image_index import Index
 from golddiff.system import folders
