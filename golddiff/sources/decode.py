@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -106,11 +107,11 @@ def decode(
 
 def read_file(path: str | Path) -> bytes:
     """The bytes of an image file; OSError if it is larger than :data:`MAX_ENCODED_BYTES`."""
-    if not os.path.isfile(path):
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
         raise OSError("it is not a file")
-    size = os.stat(path).st_size
-    if size > MAX_ENCODED_BYTES:
-        raise OSError(f"it has {size:,} bytes")
+    if status.st_size > MAX_ENCODED_BYTES:
+        raise OSError(f"it has {status.st_size:,} bytes")
     return Path(path).read_bytes()
 
 

@@ -25,8 +25,9 @@ def load_faiss() -> Any:
 
 
 def check(spec: SideSpec, store: ImageStore) -> None:
-    """Raise ArgumentError if faiss is missing."""
+    """Raise ArgumentError if faiss is missing, or a subset's size is not allowed."""
     load_faiss()
+    released_schedule(spec.settings)
 
 
 def make(spec: SideSpec, store: ImageStore) -> Step:

@@ -120,6 +120,7 @@ def no_work(monkeypatch):
         (["--peer", "no/such/folder"], "peer: got no/such/folder, which is not a folder"),
         (["--patch-size", "3"], "patch-size: does not apply to method golddiff-pca, only"),
         (["--peer", "faiss", "--peer", "faiss"], "peer: got faiss twice"),
+        (["--peer", "faiss", "--method", "optimal", "--k-min", "0"], "-k-min: got 0 images"),
         (["--mask-threshold", "2"], "mask-threshold: got 2"),
         (["--json", "/"], "json: / is a folder"),
         (["--levels", "1e300"], "levels: got 1e+300, expected numbers above 0, at most 1e+06"),

@@ -238,6 +238,13 @@ def test_a_decompression_bomb_is_refused():
         decode(bytes(bomb))
 
 
+def test_what_is_no_file_is_told_from_what_is_missing(tmp_path):
+    with pytest.raises(OSError, match="it is not a file"):
+        module.read_file(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        module.read_file(tmp_path / "a.png")
+
+
 def test_a_tiff_whose_tile_is_far_larger_than_the_image_is_refused():
     tags = {256: 16, 257: 16, 258: 8, 259: 32773, 262: 1, 277: 1, 322: 12000, 323: 12000, 324: 8}
     entries = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in {**tags, 325: 4}.items()]
