@@ -74,11 +74,9 @@ def recommended(
 
 def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff:
     """The denoiser of :func:`recommended` at a given mask threshold."""
-    k_min: float
-    k_max: float
     k_min, k_max = (GREY_K_MIN, GREY_K_MAX) if is_grey(store.shape) else (K_MIN, K_MAX)
     if len(store.shape) == 1:  # in few dimensions the nearest at high noise are the outermost
-        k_min = k_max = 1.0
+        k_min = k_max = store.n
     m_min, m_max = min(1 / 10, M_MIN / store.n), min(1 / 4, M_MAX / store.n)
     schedule = PaperSchedule(k_min, k_max, m_min, m_max)
     return GoldDiff(PCA(store, threshold, share=_share(store)), schedule, seed)

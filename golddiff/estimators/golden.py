@@ -70,6 +70,8 @@ class GoldDiff(Denoiser):
             )
         if base.priors:
             raise ArgumentError("base: has log weights; give them to GoldDiff(...) as a whole")
+        if schedule is None:
+            schedule = PaperSchedule()
         if isinstance(schedule, AdaptiveSchedule):
             # Its supports depend on the estimator's weights, so it is fitted to the estimator.
             if schedule.guarantee and not base.joint:
@@ -77,15 +79,14 @@ class GoldDiff(Denoiser):
             base = copy.copy(base)
             base.store = on_disk(base.store)  # adaptive schedules run on the CPU
             schedule = schedule.fitted(base)
-        usable = callable(getattr(schedule, "supports", None)) and not isinstance(schedule, type)
-        if schedule is not None and not usable:
+        if isinstance(schedule, type) or not callable(getattr(schedule, "supports", None)):
             raise ArgumentError(
                 f"schedule: got {schedule!r}, expected PaperSchedule, AdaptiveSchedule or another "
                 "object with supports(store, x, sigma, label, seed)"
             )
         super().__init__(base.store)
         self.base = base
-        self.schedule: Schedule = PaperSchedule() if schedule is None else schedule
+        self.schedule: Schedule = schedule
         self.seed = check_seed(seed)
 
     def to(self, device: Device) -> GoldDiff:

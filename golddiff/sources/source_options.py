@@ -103,7 +103,7 @@ class SourceOptions:
     def refuse(self, kind: str, names: Sequence[str] = (*COLUMNS, SPLIT)) -> None:
         """Raise ArgumentError if one of these options is given, as this kind of source has none."""
         for name in names:
-            if (value := getattr(self, name)) not in (None, DEFAULT_SPLIT):
+            if (value := getattr(self, name)) != getattr(SourceOptions, name):
                 raise ArgumentError(f"{name}={value!r} does not apply to {kind}")
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from golddiff.sources import BUILTINS
 from golddiff.sources import open_source as open_other
 from golddiff.sources.source import Rows, Source
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import COLUMNS, SPLIT, SourceOptions
 from golddiff.store.build import LABELS, PIXELS
 from golddiff.store.manifest import FORMAT, NAME, SHARDS, Manifest
 from golddiff.system.errors import ArgumentError, SourceError, StoreError
@@ -46,7 +46,7 @@ def is_store(path: Path) -> bool:
 
 def open_store(path: Path, options: SourceOptions) -> Rows:
     """The images of a store in row order; of the options, ``limit`` and ``labels`` apply."""
-    options.refuse("a store")
+    options.refuse("a store", (*COLUMNS, SPLIT, "seed"))
     try:
         manifest = Manifest.read(path)
         manifest.check_sizes(path)

@@ -39,7 +39,9 @@ class TestStoreAsSource:
         channels, size, _ = originals.shape
         assert open_source(originals.path, size=size, channels=channels).total == originals.n
 
-    @pytest.mark.parametrize("option", [{"size": 8}, {"channels": 1}, {"column": "image"}])
+    @pytest.mark.parametrize(
+        "option", [{"size": 8}, {"channels": 1}, {"column": "image"}, {"seed": 7}]
+    )
     def test_options_that_do_not_apply_are_refused(self, originals, option):
         with pytest.raises(ArgumentError, match="does not apply to a store"):
             open_source(originals.path, **option)
