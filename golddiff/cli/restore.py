@@ -154,11 +154,13 @@ def _estimated_noise(
     job: _RestoreOptions, opened: golddiff.ImageStore, operator: LinearOperator, y: torch.Tensor,
     data: bytes,
 ) -> float:  # fmt: skip
-    """Estimate a picture's noise, that of its JPEG encoding included, and print it."""
+    """Estimate and print the noise of a picture, read from the file ``data``."""
     from golddiff.estimators.noise_level import noise_of_file
 
     with waiting("estimating the picture's noise"):
-        noise, least = noise_of_file(opened, operator, y, job.upscale or 1, data)
+        noise, least = noise_of_file(
+            opened, operator, y, upscale=job.upscale or 1, blur=job.deblur or 0, data=data
+        )
     say(
         f"noise {noise:.2g}, estimated from the picture; give --noise if you know it"
         if noise

@@ -71,10 +71,16 @@ def estimated_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[
 
 
 def noise_of_file(
-    store: ImageStore, operator: Any, y: torch.Tensor, upscale: int, data: bytes
+    store: ImageStore, operator: Any, y: torch.Tensor, *, upscale: int, blur: float, data: bytes
 ) -> tuple[float, float]:
-    """:func:`estimated_noise` of y, read from the file ``data``, with its JPEG error added."""
+    """:func:`estimated_noise` of y, read from the file ``data``.
+
+    A blurred picture's JPEG error is added, which deblurring would amplify. Elsewhere it is not:
+    holes and upscaling came out up to 10% worse with it.
+    """
     noise, least = estimated_noise(store, operator, y[None])
+    if not blur:
+        return noise, least
     height, width = (side // upscale for side in store.shape[1:])
     return math.hypot(noise, jpeg_error(data, height, width)), least
 

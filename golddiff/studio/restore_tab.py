@@ -90,7 +90,9 @@ class Restorer:
             try:
                 with opened.lock:
                     if level is None:
-                        level, _ = noise_of_file(store, operator, y, size, data)
+                        level, _ = noise_of_file(
+                            store, operator, y, upscale=size, blur=blur, data=data
+                        )
                     samples = golddiff.restore(
                         store, y[None], operator, level, n=count, attribution=True, on_step=on_step
                     )

@@ -1,12 +1,15 @@
 """The noise of a measurement, judged from its picture."""
 
+import io
+
 import pytest
 import torch
+from PIL import Image
 
 import golddiff
 from golddiff import ArgumentError
 from golddiff.estimators import operators
-from golddiff.estimators.noise_level import estimated_noise
+from golddiff.estimators.noise_level import estimated_noise, noise_of_file
 from tests.restore.operators_for_tests import KNOWN, OPERATORS
 
 
@@ -54,3 +57,17 @@ def test_stripes_are_not_noise(make_store, smooth_images):
 def test_the_noise_of_a_tiny_picture_cannot_be_estimated(store):
     with pytest.raises(ArgumentError, match="noise: cannot be judged"):
         golddiff.restore(golddiff.PCA(store), torch.zeros(1, 3, 2, 2), operators.smaller(4))
+
+
+def test_the_encoding_of_a_jpeg_counts_as_noise_where_it_is_deblurred(make_store, smooth_images):
+    store = make_store(smooth_images(60, (1, 32, 32)))
+    picture, file = smooth_images(1, (1, 32, 32), seed=9)[0, 0], io.BytesIO()
+    Image.fromarray(picture.byte().numpy()).save(file, "JPEG", quality=20)
+    plain, blurred = (
+        noise_of_file(
+            store, lambda x: x, store.images([0])[0], upscale=1, blur=blur, data=file.getvalue()
+        )[0]
+        for blur in (0, 1)
+    )
+    assert plain == 0
+    assert blurred > 0.01

@@ -119,7 +119,7 @@ def test_the_transparent_part_of_an_upload_is_filled(handlers, monkeypatch, hole
     assert torch.equal(shown[0]["known"][0] == 0, missing)
 
 
-def test_the_noise_of_an_uploaded_jpeg_is_that_of_the_command(handlers):
+def test_the_encoding_of_a_blurred_jpeg_counts_as_noise(handlers):
     squares = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16), np.uint8))
     data = encoded(squares, "jpeg", quality=20)
     error = jpeg_error(data, 8, 8)
