@@ -34,8 +34,8 @@ __all__ = ["AnalyticUNet", "decode", "index_latents"]
 
 # Alpha in place of 0, at the end of a schedule in pure noise, as in diffusers' own schedulers.
 PURE_NOISE = 2.0**-24
-# Bounds of other alphas: sigma 1e10, and sigma 1e-5 for schedules that start without noise.
-MIN_ALPHA, MAX_ALPHA = 1e-20, 1 - 1e-10
+# Bound of other alphas: sigma 1e-5 for schedules that start without noise.
+MAX_ALPHA = 1 - 1e-10
 
 ALPHAS = "alphas_cumprod"  # the attribute of schedulers that have betas
 ROUNDED = 0.01  # by which a scheduler's own first and last noise level may be beyond the betas
@@ -306,4 +306,4 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
 def _sigmas(schedule: Mapping[str, Any]) -> F64:
     """The noise level of each timestep, ascending."""
     alphas = [float(alpha) or PURE_NOISE for alpha in vp_alphas(schedule)]
-    return np.array([sigma_of_alpha(min(max(a, MIN_ALPHA), MAX_ALPHA)) for a in alphas])
+    return np.array([sigma_of_alpha(min(a, MAX_ALPHA)) for a in alphas])

@@ -36,11 +36,10 @@ def precision(sigma: float) -> float:
 def hash_bits(seeds: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     """64 random bits per number >= 0, a function of the number and the seeds (splitmix64)."""
     key = np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]
-    with np.errstate(over="ignore"):
-        z: NDArray[np.uint64] = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+    z: NDArray[np.uint64] = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 def seed_of_sigma(sigma: float) -> int:

@@ -73,8 +73,6 @@ class Posterior:
 
         ``queries`` are the query indices of the rows of all parts.
         """
-        if len(parts) == 1:
-            return parts[0]
         order = np.argsort(queries)
         names = ("log_max", "total", "weighted")
         return cls(*(np.concatenate([getattr(p, name) for p in parts])[order] for name in names))

@@ -142,7 +142,6 @@ class GaussiansPosterior:
         values, vectors = self._variances(g), g.vectors
         if k > len(values):  # complete the basis with directions of variance 0
             vectors = np.linalg.qr(vectors, mode="complete")[0]
-            vectors[:, : len(values)] = g.vectors
             values = np.pad(values, (0, d - len(values)))
         return largest_first(values, vectors, k)
 

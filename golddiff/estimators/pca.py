@@ -253,7 +253,7 @@ class PCA(Estimator):
     def means(self, x: F32, sigma: float, supports: Supports, posterior: Posterior) -> F64:
         """The means, recomputed in float64 where float32 leaves them uncertain."""
         # On a GPU a step would wait for the CPU.
-        if self.merges and self.share is None and isinstance(self.store, TrainingSet):
+        if self.share is None and isinstance(self.store, TrainingSet):
             return recomputed(self, x, sigma, supports, posterior)
         return posterior.mean()
 

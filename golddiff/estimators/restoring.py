@@ -16,7 +16,7 @@ from golddiff.denoiser import Denoiser, Estimator, EstimatorSupports
 from golddiff.estimators.measurement import EXACT, Measurement
 from golddiff.estimators.pca import PCA, Masks
 from golddiff.estimators.shared import UnitMasks, advised_share, are_strokes
-from golddiff.kernels.contributions import Contribution, outputs_at, values_at
+from golddiff.kernels.contributions import Contribution
 from golddiff.kernels.pca_logits import masked_logits
 from golddiff.kernels.stored import Stored
 from golddiff.noise import Labels, Sigma, precision
@@ -111,13 +111,9 @@ class Restoring(Estimator):
     ) -> Iterator[Contribution]:
         """The terms of one query (D,); see the base class."""
         for part in as_support(support).split(self.part_size):
-            logits = self._logits(self.images.values(part.rows), x, sigma)
-            logits += part.log_importance()
-            if pixel is not None:
-                locations = [pixel] if self.base.share else outputs_at(self.images, pixel)
-                logits = logits[locations]
-            values = values_at(self.images, part.rows, pixel)
-            yield Contribution(part.rows, logits, self.base.summands(values, pixel))
+            values = self.images.values(part.rows)
+            logits = self._logits(values, x, sigma) + part.log_importance()
+            yield Contribution(part.rows, logits, self.base.summands(values))
 
     def attribute(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16

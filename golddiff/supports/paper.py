@@ -94,8 +94,6 @@ class PaperSchedule:
             if m < n:
                 seeds = seed, seed_of_sigma(sigma), stream_of(label)
                 candidates = candidates.sampled(RandomSample(m, seeds))
-        if candidates.log_weights is None:
-            distance_per_nat = 0.0
         pooled = Pooled(shape, distance_per_nat * math.prod(shape) / store.d)
         screened = store.nearest(x, self.screened(sigma, n), pooled, candidates)
         return store.nearest(x, k, Pixels(distance_per_nat), screened)
