@@ -105,6 +105,18 @@ def test_log_weight_log_k_equals_k_copies(store, queries, base):
     assert np.abs(a - b).max() < 1e-5
 
 
+def test_screening_adds_log_weights_to_distances_of_the_whole_image(make_store):
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (200, 1, 2, 2), dtype=np.uint8)
+    store = make_store(coarse.repeat(4, axis=2).repeat(4, axis=3))  # pooling loses nothing
+    weights = rng.normal(0, 20, 200)
+    logits = weights - np.square(float64_images(store)).sum(axis=1) / 2
+    schedule = PaperSchedule(10, 10, 10, 10)
+    golden = GoldDiff(Optimal(store), schedule).given(weights)
+    (support,) = golden.supports(torch.zeros(1, 1, 8, 8), 1.0)
+    assert set(support.rows) == set(np.argsort(-logits)[:10])
+
+
 def test_golden_pca_is_the_equation_over_its_support(store, queries):
     golden = GoldDiff(PCA(store))
     images = float64_images(store)
@@ -138,6 +150,7 @@ class TestSchedule:
         schedule = PaperSchedule(k_min=1 / 4, variant="released")
         budgets = [schedule.budgets(sigma, 50_000) for sigma in ddim_sigmas(10)[4:9]]
         assert budgets == [(m, 12_500) for m in (13_988, 16_324, 20_808, 28_017, 37_857)]
+        assert schedule.screened(1.0, 50_000) == 12_500
 
     @pytest.mark.parametrize("n", [1, 2, 7, 39, 1000])
     @pytest.mark.parametrize("variant", ["text", "released"])
@@ -149,6 +162,7 @@ class TestSchedule:
     def test_counts_and_fractions(self):
         assert PaperSchedule(7, 7, 30, 30).budgets(1.0, 100) == (30, 7)
         assert PaperSchedule(0.5, 0.5, 0.1, 0.1).budgets(1.0, 100) == (50, 50)
+        assert PaperSchedule(0.29, 0.29).budgets(1.0, 100)[1] == 29  # 0.29 * 100 is below 29
         numbers = np.int64(7), np.uint8(7), np.float32(0.5), np.float64(0.5)
         assert PaperSchedule(*numbers).budgets(1.0, 100) == (50, 7)
 

@@ -18,7 +18,10 @@ from golddiff.system.parallel import IN_FLIGHT
 def test_a_smaller_limit_gives_the_same_images(make_store, smooth_images, queries):
     store = make_store(smooth_images(100, (1, 8, 8)))
     x = queries(store, 1.0, b=32)
-    for estimator in (Optimal, PCA, lambda s, **k: Kamb(s, 3, **k)):
+    weights = torch.linspace(0, 3, 100)
+    for estimator in (
+        Optimal, PCA, lambda s, **k: Kamb(s, 3, **k), lambda s, **k: PCA(s, **k).given(weights)
+    ):  # fmt: skip
         part, each = estimator(store).working_bytes(100)
         threads = torch.get_num_threads()
         results = IN_FLIGHT * threads + MERGED

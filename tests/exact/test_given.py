@@ -167,7 +167,7 @@ def test_the_square_of_a_tiny_noise_may_underflow(store):
 
 
 @pytest.mark.parametrize("variant", ["text", "released"])
-@pytest.mark.parametrize("sigma", [0.3, 40.0])
+@pytest.mark.parametrize("sigma", [1e-4, 0.3, 40.0])
 def test_golden_subsets_rank_by_distance_and_log_weight(make_store, smooth_images, variant, sigma):
     store = make_store(smooth_images(600, (1, 8, 8), seed=3))
     weights = np.full(store.n, -1e5)
@@ -337,14 +337,14 @@ def test_attribution_uses_the_log_weights(store, queries):
 
 
 @pytest.mark.parametrize("cache_share", [0, 1 / 16])
-@pytest.mark.parametrize("sigma", [0.002, 0.3, 2.0])
-def test_the_sigma_gradient_is_accurate_with_large_log_weights(
-    make_store, smooth_images, queries, sigma, cache_share, monkeypatch
+@pytest.mark.parametrize(("sigma", "spread"), [(0.002, 1000), (0.3, 1000), (2.0, 1000), (2.0, 2)])
+def test_the_sigma_gradient_is_accurate_with_log_weights_of_any_size(
+    make_store, smooth_images, queries, sigma, spread, cache_share, monkeypatch
 ):
     """Its terms are rounded to float32; log weights of -1000 must not amplify the rounding."""
     monkeypatch.setattr("golddiff.store.exact.CACHE_SHARE", cache_share)
     store = make_store(smooth_images(2 * ROWS_PER_TASK, (1, 4, 4)))  # more than one part
-    weights = np.random.default_rng(3).normal(0, 1000, store.n)
+    weights = np.random.default_rng(3).normal(0, spread, store.n)
     images, x = float64_images(store), queries(store, sigma)
     level = torch.full((4,), sigma, dtype=torch.float64, requires_grad=True)
     u = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
@@ -385,6 +385,9 @@ def test_conditions_per_image_do_not_depend_on_the_batch_size(store):
         golddiff.guided(optimal, labels, 1.0),
         golddiff.guided(optimal.given(torch.arange(270.0).reshape(3, 90) % 7), 1, 2.0),
         golddiff.Wiener(store).given_measurement(lambda x: x[..., :3], y[..., :3], 0.5),
+        golddiff.Wiener(store)
+        .given_measurement(lambda x: x[..., :3], y[..., :3], 0.5)
+        .given_measurement(lambda x: x[..., 3:], y[:1, ..., 3:], 0.5),
     ):
         in_two, in_one = (golddiff.sample(d, 3, 4, batch_size=b).images for b in (2, 3))
         assert torch.equal(in_two, in_one)
