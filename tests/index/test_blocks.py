@@ -53,6 +53,9 @@ def test_stored_coordinates_are_within_half_a_step_of_the_exact_ones(shape):
     assert (np.abs(decoded - exact) <= 0.5001 * fit.unit + 1e-5).all()
     assert np.allclose(lengths[:, 0], np.linalg.norm(values - exact @ matrix, axis=1), atol=2e-2)
     assert np.allclose(lengths[:, 1], np.linalg.norm(decoded - exact, axis=1), atol=1e-4)
+    stored, lengths = fit.compress(10 * sample)  # beyond the range of the fit
+    decoded = (stored.astype(np.float64) - blocks.MIDDLE) * fit.unit
+    assert np.allclose(lengths[:, 1], np.linalg.norm(decoded - 10 * exact, axis=1), rtol=1e-3)
 
 
 def test_the_basis_holds_the_largest_sum_of_squares():
