@@ -6,6 +6,8 @@ import torch
 
 from golddiff import PCA, SCFDM, GoldDiff, NearestImage, Optimal, PaperSchedule, Wiener
 from golddiff.estimators.masks import locality_mask
+from golddiff.kernels.stored import Stored
+from golddiff.store.statistics import covariance_factor
 from golddiff.support import LogWeights
 from reliability import reference
 from tests.conftest import float64_images
@@ -28,6 +30,16 @@ def gap(store, denoiser, x, sigma, direct):
     actual = denoiser(x, sigma).double().numpy().reshape(len(x), -1)
     expected = np.stack([direct(q) for q in x.double().numpy().reshape(len(x), -1)])
     return np.abs(actual - expected).max()
+
+
+@pytest.mark.parametrize("fifths", [1, 2, 3])
+def test_masks_hold_their_own_value_and_entries_equal_to_the_threshold(fifths):
+    for seed in range(20):
+        u = np.random.default_rng(seed).integers(1, 9, 12)  # of images 0 and u: M_nq = u_q / u_n
+        factor = covariance_factor(Stored(np.stack([0 * u, u]).astype(np.float32)))
+        reaches = 5 * u * u.min() >= fifths * u[:, None] * u.max()
+        expected = reaches | np.eye(12, dtype=bool)
+        assert np.array_equal(locality_mask(factor, 0.1, fifths / 5), expected)
 
 
 @pytest.mark.kernels

@@ -201,6 +201,8 @@ def test_the_default_patch_has_the_area_of_the_pca_masks(make_store, smooth_imag
         assert size % 2 == 1
         assert size == min(9, max(3, nearest_odd(side)))
         assert denoiser.relevance(sigma) == pytest.approx(min(1, size**2 / 64))  # share of an image
+    noise = torch.randint(0, 256, (3000, 1, 6, 6), generator=torch.Generator().manual_seed(0))
+    assert Kamb(make_store(noise.to(torch.uint8))).patch_size(0.01) == 3  # masks of one value
 
 
 @pytest.mark.parametrize(
