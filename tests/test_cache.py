@@ -67,6 +67,8 @@ def test_a_store_is_opened_itself_and_copied_only_for_an_option(tmp_path, monkey
     assert run(["sample", "--data", "x.store", "--method", "optimal", "--n", "1"]) == 0
     assert entries() == []
     assert golddiff.load("x.store", limit=3).n == 3
+    golddiff.load("x.store").factor()  # saved with the store, which stays the same
+    assert golddiff.load("x.store", limit=3).n == 3
     assert len(entries()) == 1
 
 
@@ -152,7 +154,8 @@ def test_clear_leaves_files_that_golddiff_did_not_make(folder, tmp_path):
     (folder / "photographs" / "mine.png").write_bytes(b"mine")
     (folder / "cluster-photos").mkdir()
     (folder / "cluster-0123456789abcdef").mkdir()  # the cache of a sharded store
-    (folder / "elsewhere").symlink_to(tmp_path)
+    store = golddiff.ImageStore.build(torch.zeros(5, 1, 8, 8), tmp_path / "own")
+    (folder / "elsewhere").symlink_to(store.path)
     assert run(["cache", "--clear"]) == 0
     assert (folder / "photographs" / "mine.png").read_bytes() == b"mine"
     assert (folder / "elsewhere").exists()

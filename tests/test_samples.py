@@ -104,10 +104,11 @@ def test_saving_to_a_folder_replaces_the_images_of_an_earlier_run_only(store, tm
     sample(Optimal(store), 6, steps=2).save(tmp_path)
     (tmp_path / "0003.png").rename(tmp_path / "0009.png")  # a renamed copy
     Image.new("L", (4, 4)).save(tmp_path / "0007.png")
-    (tmp_path / "0008.png").write_text("no picture")
+    for name in ("0008.png", "2 cats.png"):
+        (tmp_path / name).write_text("no picture")
     sample(Optimal(store), 2, steps=2).save(tmp_path)
     names = sorted(path.stem for path in tmp_path.iterdir())
-    assert names == ["0000", "0001", "0007", "0008", "0009", "grid"]
+    assert names == ["0000", "0001", "0007", "0008", "0009", "2 cats", "grid"]
 
 
 def test_a_run_of_points_saves_as_npz_but_not_as_a_picture(make_store, tmp_path):

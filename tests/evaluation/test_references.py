@@ -60,6 +60,18 @@ def test_another_shape_or_range_needs_another_run(store, oracle, tmp_path):
         )
 
 
+def test_classes_of_other_names_are_refused_also_where_the_run_is_saved(store, oracle, tmp_path):
+    cats, dogs = (
+        SimpleNamespace(shape=store.shape, is_pixels=True, class_names=[name])
+        for name in ("cat", "dog")
+    )
+    oracle.call = lambda x, sigma, labels: x
+    oracle.call.class_names = ["cat"]
+    reference_run(oracle, cats, RunSettings(1, 1, labels=(0,)), tmp_path)
+    with pytest.raises(ArgumentError, match="class 0 of the oracle is 'cat'"):
+        reference_run(oracle, dogs, RunSettings(1, 1, labels=(0,)), tmp_path)
+
+
 def test_other_weights_need_another_run(store, oracle, tmp_path):
     settings = RunSettings(2, 2)
     reference_run(oracle, store, settings, tmp_path)

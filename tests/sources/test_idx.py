@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from golddiff.sources import open_source
+from golddiff.store.cache import fingerprint
 from golddiff.system.errors import SourceError
 
 from .make import read
@@ -23,7 +24,9 @@ def write_idx(path, array, kind=8):
 @pytest.mark.parametrize("dot", ["-", "."])
 def test_idx_images_find_their_labels(tmp_path, gz, dot):
     path = write_idx(tmp_path / f"train-images{dot}idx3-ubyte{gz}", IMAGES)
+    without = fingerprint(path)
     write_idx(tmp_path / f"train-labels{dot}idx1-ubyte{gz}", LABELS)
+    assert fingerprint(path) != without  # so a cached store is built again
     values, labels = read(open_source(path))
     assert np.array_equal(values, IMAGES[:, None])
     assert labels.tolist() == LABELS.tolist()
