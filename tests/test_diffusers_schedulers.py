@@ -58,6 +58,13 @@ def test_every_scheduler_has_the_model_s_noise_levels_or_is_refused(make_store, 
     assert {"CogVideoXDDIMScheduler", "DDPMWuerstchenScheduler"} <= refused - taken
 
 
+def test_whole_timesteps_are_exact_and_own_bounds_may_be_rounded(make_store, smooth_images):
+    denoiser = Wiener(make_store(smooth_images(9, (1, 4, 4))))
+    spaced = diffusers.EulerDiscreteScheduler(use_karras_sigmas=True, sigma_max=157.5)  # of 157.407
+    plain, rounded = (AnalyticUNet(denoiser, scheduler_config=s) for s in (None, spaced))
+    assert np.array_equal(plain.sigma(torch.arange(1000)), rounded.sigma(torch.arange(1000)))
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -47,6 +47,8 @@ def test_sharpness_and_speckle_follow_their_definitions():
 def test_shapes_must_match():
     with pytest.raises(ArgumentError, match="images: got shape"):
         metrics.mse(A, B[:2])
+    with pytest.raises(ArgumentError, match="expected"):  # no pixel has all its neighbours
+        metrics.sharpness(A[:, :, :2], A[:, :, :2])
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -50,6 +50,9 @@ def test_the_empty_posterior_is_the_neutral_element(logits, values):
     whole = part(logits, values)
     for merged in (whole.merge(Posterior.empty(1, 3, 3)), Posterior.empty(1, 3, 3).merge(whole)):
         assert np.array_equal(merged.mean(), whole.mean())
+    empty = Posterior.empty(1, 3, 3).merge(Posterior.of_logits(logits.T - np.inf, values))
+    assert not empty.total.any()
+    assert not empty.weighted.any()
 
 
 def test_a_location_gives_its_weight_to_all_channels_of_a_pixel():

@@ -12,7 +12,7 @@ from golddiff import PCA, GoldDiff, Optimal, PaperSchedule, sample
 from golddiff.noise import (
     sigma_of_alpha,
 )
-from golddiff.samplers import initial_noise, noise_levels, noised, steps
+from golddiff.samplers import initial_noise, level_of_strength, noise_levels, noised, steps
 from golddiff.system.errors import ArgumentError
 from tests.ddim_for_tests import ddim_scheduler
 from tests.recorded import Recorded
@@ -142,6 +142,8 @@ def test_labels_select_the_class_of_each_image(store):
     images = sample(Optimal(store), 6, labels=[0, 1, 2, 0, 1, 2]).images
     distances = torch.cdist(images.flatten(1), store.images().flatten(1))
     assert store.labels[distances.argmin(1)].tolist() == [0, 1, 2, 0, 1, 2]
+    of_all = sample(Optimal(store), 3, labels=1).images
+    assert torch.equal(sample(Optimal(store), 3, labels=[1], batch_size=2).images, of_all)
 
 
 def test_points_and_latents_are_not_clipped(make_store):
@@ -174,11 +176,13 @@ def test_a_denoiser_without_a_store_is_refused():
         ({"sigmas": []}, "sigmas: got"),
         ({"sigmas": [1.0, 2.0]}, "noise levels that fall"),
         ({"sigmas": [1.0, 0.0]}, "positive"),
+        ({"sigmas": [float("inf"), 1.0]}, r"sigmas: got \[inf"),
         ({"sigmas": ["a"]}, "expected numbers"),
         ({"sigmas": "31"}, "expected numbers"),
         ({"x_init": torch.zeros(3, 1, 8, 8)}, r"x_init: got \(3, 1, 8, 8\)"),
         ({"x_init": np.zeros((4, 1, 8, 8))}, "x_init: got ndarray"),
         ({"x_init": torch.full((4, 1, 8, 8), torch.nan)}, "not finite"),
+        ({"x_init": torch.zeros(4, 1, 8, 8).to_sparse()}, "x_init: got"),
         (
             {"x_init": torch.zeros(4, 1, 8, 8).cfloat()},
             "x_init: got torch.complex64",
@@ -260,6 +264,7 @@ def test_levels_of_a_run_from_an_image_fall_from_its_noise_level(sampler, start)
     assert 1 < len(sigmas) <= 10
     assert sigmas[-1] < 0.02
     assert noise_levels(1, "ddim", start) == [start]
+    assert level_of_strength(1e-4) == noise_levels(1000, "ddim")[-1]
 
 
 @pytest.mark.parametrize("sampler", ["ddim", "heun"])

@@ -29,16 +29,16 @@ def store(make_store, smooth_images):
         ([Support(np.array([], np.int64))] * 2, "support: got no rows"),
         ([Support(np.array([1]), np.zeros(3))] * 2, r"got log weights \(3,\), expected \(1,\)"),
         ([np.arange(10)] * 2, "support: got ndarray, expected a golddiff.support.Support"),
-        ([Support(np.arange(10))], "supports: got 1, expected one for each of 2"),
+        ([], "supports: got 0, expected one for each of"),
     ],
 )
 def test_bad_supports_are_refused_before_a_compiled_loop_reads_them(store, supports, message):
     class Schedule:
         def supports(self, store, x, sigma, label, seed):
-            return supports
+            return supports[: len(x)]
 
     golden = GoldDiff(Optimal(store), Schedule())
-    for use in (golden, golden.posterior):
+    for use in (golden, golden.posterior, golden.attribute):
         with pytest.raises(ArgumentError, match=message):
             use(X, 1.0)
     with pytest.raises(ArgumentError, match=message):

@@ -248,6 +248,20 @@ def test_bad_input_is_refused(store, change, message):
         golddiff.restore(**arguments)
 
 
+def test_subsets_drawn_at_random_become_the_nearest(store):
+    released = golddiff.PaperSchedule(variant="released")
+    assert parts_of(golddiff.GoldDiff(golddiff.PCA(store), released))[1].variant == "text"
+
+
+def test_pixels_measured_as_0_are_as_good_as_left_out(store, other):
+    known = torch.rand(SHAPE[1:], generator=torch.Generator().manual_seed(0)) < 0.3
+    zeros, left_out = (
+        golddiff.restore(store, operator(other), operator, 0.05).images
+        for operator in (lambda x: x * known, lambda x: x[..., known])
+    )
+    assert (zeros - left_out).abs().max() < 1e-4
+
+
 def test_other_denoisers_and_points_are_refused(store, make_store):
     for denoiser in (golddiff.Wiener(store), golddiff.Kamb(store, 3), golddiff.Optimal(store)):
         with pytest.raises(ArgumentError, match=r"denoiser: got .* expected an ImageStore, PCA"):

@@ -112,6 +112,8 @@ def test_pixels_far_outside_their_range_are_refused(store, make_store):
     with pytest.raises(ArgumentError, match="images: got values of 1 to 255, expected -1 to 1"):
         golddiff.novelty((store.images([0, 1]) + 1) * 127.5, store)
     golddiff.novelty(100 * torch.ones(1, 2), make_store(np.eye(2, dtype=np.float32)))
+    one_column = torch.eye(store.shape[2])[:1].expand(1, *store.shape)
+    golddiff.novelty(3 * one_column, store)  # single pixels of a sample may lie far outside
 
 
 @pytest.mark.parametrize(
