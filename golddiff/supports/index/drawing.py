@@ -49,10 +49,10 @@ class WeightTotals:
 
     def merge(self, other: WeightTotals, gain: float) -> WeightTotals:
         """The sums over both sets of images."""
+        if not self.images:  # inf - inf would be NaN if the other had none either
+            return other
         best = np.minimum(self.best, other.best)
-        own_scale, other_scale = (
-            np.exp(-gain * (p.best - best)) if p.images else 0 * best for p in (self, other)
-        )
+        own_scale, other_scale = (np.exp(-gain * (p.best - best)) for p in (self, other))
         return WeightTotals(
             best,
             self.exact * own_scale + other.exact * other_scale,
