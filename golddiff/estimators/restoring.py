@@ -53,7 +53,7 @@ class Restoring(Estimator):
         schedule: chooses golden subsets.
         measured: the measurement.
         likelihood: its log likelihood for all images.
-        given: the user's denoiser, whose log weights and seed are used.
+        given: the user's denoiser, whose log weights are used.
         softness: standard deviation added in quadrature to sigma when images are compared with x.
     """
 
@@ -72,7 +72,6 @@ class Restoring(Estimator):
         self.base, self.schedule, self.measured = base, schedule, measured
         self.softness = softness
         self.priors, self.batch = given.priors, given.batch
-        self.seed = getattr(given, "seed", 0)
         self._likelihood = likelihood
         self.seamless, self.n_values = base.seamless, base.n_values
 
@@ -97,7 +96,7 @@ class Restoring(Estimator):
         elif prior is not None:
             combined = combined.of_class(prior, self.store.rows_of(prior))
         total_sigma = math.hypot(sigma, self.softness)
-        supports = self.schedule.supports(self.store, x, total_sigma, combined, self.seed)
+        supports = self.schedule.supports(self.store, x, total_sigma, combined, 0)
         return self, [Support(support.rows, log_weights[support.rows]) for support in supports]
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
