@@ -322,4 +322,4 @@ def largest_first(values: F64, columns: F64, k: int) -> tuple[F64, F64]:
     order = np.argsort(-values)[:k]
     largest = np.abs(columns[:, order]).argmax(axis=0)
     signs = np.sign(columns[largest, order])
-    return values[order].clip(min=0), (columns[:, order] * np.where(signs == 0, 1, signs)).T
+    return values[order].clip(min=0), (columns[:, order] * signs).T
