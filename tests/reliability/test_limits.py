@@ -106,7 +106,7 @@ def test_without_a_folder_for_compiled_loops_they_go_into_a_temporary_one(tmp_pa
     code = """
         from pathlib import Path
         from numba.core import caching
-        caching.CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
+        del caching.CacheImpl._locator_classes[1:]  # all but the one of NUMBA_CACHE_DIR
         import os
         import numba, numpy as np
         from golddiff.kernels import TEMPORARY
