@@ -29,7 +29,7 @@ from golddiff.store.device import Device, DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.likelihood import log_likelihood
-from golddiff.store.posteriors import TransientCache, checked_posterior
+from golddiff.store.posteriors import TransientCache, check_supports
 from golddiff.store.queries import added_priors, checked_queries, priors_of
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, Supports, TiledSupport
 from golddiff.system.arguments import LEAST, check_number, classes_of
@@ -326,9 +326,16 @@ class Estimator(Denoiser, ABC):
         """Posterior means (b, D) of queries (b, D), each over its support.
 
         Raises:
-            ArgumentError: too little memory is free; the estimator does not support tiles.
+            ArgumentError: the supports do not fit the queries and the store, or no image has a
+                weight; too little memory is free; the estimator does not support tiles.
         """
-        posterior = checked_posterior(self, x, sigma, supports)
+        check_supports(supports, len(x), self.store.n)
+        posterior = self.store.posterior(self, x, sigma, supports)
+        if not np.all(posterior.total > 0):
+            raise ArgumentError(
+                "posterior: the images' weights are NaN or all 0; a value is too large, or the "
+                "store is damaged (golddiff info STORE --verify)"
+            )
         return self.composed(self.means(x, sigma, supports, posterior), sigma).astype(np.float32)
 
     def means(self, x: F32, sigma: float, supports: Supports, posterior: Posterior) -> F64:

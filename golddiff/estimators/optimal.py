@@ -15,7 +15,7 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.exact import FirstPass
-from golddiff.store.posteriors import as_support, fitting
+from golddiff.store.posteriors import as_support
 from golddiff.support import ABSENT, AnySupport, LogWeights, Prior, Support
 from golddiff.system.numbers import F32, F64
 
@@ -73,7 +73,7 @@ class Optimal(Estimator):
         if len(self.priors) < 2 or not self.joint:
             return super()._denoise_groups(x, groups)
         out = np.empty_like(x)
-        _, at_once = fitting(self, self.store.n, further=8 * self.store.n)
+        at_once = max(1, int(self.memory_limit // (8 * self.store.n)))  # of whose log weights
         for sigma in {level for level, _ in groups}:
             own = [(g, prior) for (level, prior), g in groups.items() if level == sigma]
             for pairs in (own[i : i + at_once] for i in range(0, len(own), at_once)):

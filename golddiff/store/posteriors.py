@@ -71,22 +71,6 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
     return Posterior.of_queries([posterior for _, posterior in sums], order)
 
 
-def checked_posterior(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
-    """The posterior of queries (b, D) over supports that a user may have made.
-
-    Raises:
-        ArgumentError: the supports do not fit the queries and the store, or no image has a weight.
-    """
-    check_supports(supports, len(x), estimator.store.n)
-    posterior: Posterior = estimator.store.posterior(estimator, x, sigma, supports)
-    if not np.all(posterior.total > 0):
-        raise ArgumentError(
-            "posterior: the images' weights are NaN or all 0; a value is too large, or the store "
-            "is damaged (golddiff info STORE --verify)"
-        )
-    return posterior
-
-
 def check_supports(supports: Any, queries: int, images: int) -> None:
     """Raise ArgumentError unless there is a support of rows below ``images`` for every query.
 
@@ -122,23 +106,22 @@ def _check_rows(support: Support, images: int) -> None:
         )
 
 
-def fitting(estimator: Any, images: int, further: int = 0) -> tuple[int, int]:
+def fitting(estimator: Any, images: int) -> tuple[int, int]:
     """The numbers of threads, and of queries at once, whose working memory is within the limit.
 
-    If the limit is too small for one thread and one query, both are 1. Each query needs ``further``
-    bytes once, beside :meth:`golddiff.denoiser.Estimator.working_bytes` for this number of images.
+    If the limit is too small for one thread and one query, both are 1.
 
     Raises:
         ArgumentError: less memory is free than one query needs.
     """
     part, each = estimator.working_bytes(images)
-    one = part + (IN_FLIGHT + MERGED) * each + further  # one thread and one query
+    one = part + (IN_FLIGHT + MERGED) * each  # one thread and one query
     if one > estimator.memory_limit:
         require_memory(one, f"one picture over {images:,} images", "use smaller pictures")
         return 1, 1
     more = int((estimator.memory_limit - one) // (part + IN_FLIGHT * each))
     threads = min(torch.get_num_threads(), 1 + more)
-    per_query = (IN_FLIGHT * threads + MERGED) * each + further
+    per_query = (IN_FLIGHT * threads + MERGED) * each
     return threads, max(1, int((estimator.memory_limit - threads * part) // per_query))
 
 
