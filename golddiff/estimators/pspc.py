@@ -23,8 +23,8 @@ from golddiff.noise import edm_sigmas, precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import StoreOrPath
-from golddiff.store.posteriors import as_support
-from golddiff.support import AnySupport, Side, Support
+from golddiff.store.posteriors import MERGED, as_support
+from golddiff.support import AnySupport, Side, Support, Supports, per_query
 from golddiff.system.arguments import Levels, as_dense_tensor, sizes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import readable
@@ -58,6 +58,15 @@ class PatchComposite(Estimator):
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a part; each patch is a location."""
         return patch_means(self.images.stored, part, x, sigma, self.ready(sigma))
+
+    def denoise_over(self, x: F32, sigma: float, supports: Supports) -> F32:
+        """Outputs (b, D), of few queries at once: posteriors of patches are far larger than x."""
+        self.ready(sigma)  # which says how large
+        size = max(1, int(self.memory_limit // (MERGED * self.working_bytes(1)[1])))
+        own, out = per_query(supports, len(x)), np.empty_like(x)
+        for batch in (slice(i, i + size) for i in range(0, len(x), size)):
+            out[batch] = super().denoise_over(x[batch], sigma, own[batch])
+        return out
 
     def composed(self, means: F64, sigma: float) -> F64:
         """The averages (n, D) of the patches' posterior means."""
@@ -102,7 +111,7 @@ class PatchComposite(Estimator):
     def working_bytes(self, images: int) -> tuple[int, int]:
         """One block of images, and the posteriors of all patches."""
         channels, height, width = self.images.shape
-        block = BLOCK * height * width * (channels * (4 + self.images.flat.itemsize) + 4)
+        block = BLOCK * height * width * (8 * channels + 4)
         largest = max((p.width * len(p.masks) for p in self._ready.values()), default=1)
         return block, 8 * (channels + 1) * largest
 

@@ -1,6 +1,7 @@
 """``memory_limit`` bounds an estimator's working memory and changes no result."""
 
 import math
+import tracemalloc
 from types import SimpleNamespace
 from unittest import mock
 
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff import PCA, Kamb, Optimal
+from golddiff import PCA, GoldDiff, Kamb, Optimal, PSPCSquare
 from golddiff.store.posteriors import MERGED, fitting
 from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import IN_FLIGHT
@@ -29,6 +30,21 @@ def test_a_smaller_limit_gives_the_same_images(make_store, smooth_images, querie
         assert fitting(tight, 100) == (threads, 3)
         assert torch.equal(tight(x, 1.0), estimator(store)(x, 1.0))
         assert torch.equal(estimator(store, memory_limit=math.inf)(x, 1.0), tight(x, 1.0))
+
+
+@pytest.mark.parametrize("method", [lambda base: base, GoldDiff])
+def test_posteriors_of_patches_stay_within_the_limit(make_store, smooth_images, queries, method):
+    """Regression: those of a whole batch were kept, 5 GB for 64 colour images of 64 x 64."""
+    store = make_store(smooth_images(100, (3, 16, 16)))
+    x = queries(store, 1.0, b=64)
+    expected = method(PSPCSquare(store, 8))(x, 1.0)
+    limited = method(PSPCSquare(store, 8, memory_limit=2e6))
+    limited(x[:1], 1.0)
+    tracemalloc.start()
+    assert torch.equal(limited(x, 1.0), expected)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3e6  # 24 MB without the limit
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**8), st.integers(1, 500))
