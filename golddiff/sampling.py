@@ -50,7 +50,7 @@ Start = tuple[torch.Tensor, float]
 
 SHORT = ("method", "sampler", "steps", "seed", "software")  # the parts of ``about`` in a repr
 MAX_REPR = 1000  # characters of a denoiser in ``about``; a torch module has pages
-STATES = 3  # tensors of all images in memory: noise, outputs per batch, concatenated outputs
+STATES = 3  # tensors of all images in memory: noise, images to start from, results
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -266,7 +266,8 @@ def sample(
         about["sigmas"] = " ".join(f"{level:.9g}" for level in levels)
     estimating = not attribution and getattr(denoiser, "estimates", False)
     callers: list[Any] = []  # one per batch; they record errors or attribution
-    outputs: list[list[torch.Tensor]] = []  # predicted x0, [batch][step]
+    kept = len(levels) if trajectory else 1
+    outputs = torch.empty(kept, *shape, dtype=torch.float32, device="cpu")  # predicted x0
     share = 1.0
     with progress_bar(progress) as bar:
         task = bar.add_task(f"sampling with {about['method']}", total=n * len(levels))
@@ -278,20 +279,17 @@ def sample(
                 caller = Recorder(denoiser)
             callers.append(caller)
             own = classes[rows] if classes is not None and classes.numel() == n > 1 else classes
-            outputs.append([])
-            for state in samplers.steps(caller, first[rows], levels, sampler, own):
-                outputs[-1] = [*outputs[-1], state.x0] if trajectory else [state.x0]
+            for i, state in enumerate(samplers.steps(caller, first[rows], levels, sampler, own)):
+                outputs[i % kept, rows] = state.x0
                 share = min(share, getattr(denoiser.store, "share", 1.0))
                 if on_step is not None:
                     on_step(len(state.x0))
                 bar.advance(task, len(state.x0))
     return Samples(
-        torch.cat([predictions[-1] for predictions in outputs]),
+        outputs[-1].clone(),
         noise,
         levels,
-        torch.cat([torch.stack(predictions) for predictions in outputs], dim=1)
-        if trajectory
-        else None,
+        outputs if trajectory else None,
         [a for caller in callers for a in caller.attributions()] if attribution else None,
         Subsets.of(callers) if attribution else None,
         share,

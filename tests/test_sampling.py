@@ -9,6 +9,7 @@ import torch
 
 import golddiff
 from golddiff import PCA, GoldDiff, Optimal, PaperSchedule, sample
+from golddiff.evaluation.peak_memory import peak_memory
 from golddiff.noise import (
     sigma_of_alpha,
 )
@@ -155,6 +156,24 @@ def test_the_trajectory_is_optional(store):
     run = sample(Optimal(store), 2, steps=4, trajectory=False)
     assert run.trajectory is None
     assert sample(Optimal(store), 2, steps=4).trajectory.shape == (4, 2, 1, 8, 8)
+
+
+def test_a_run_takes_no_more_memory_than_it_asks_for(monkeypatch):
+    """Regression: a trajectory was in memory three times."""
+    asked = []
+    monkeypatch.setattr("golddiff.sampling.require_memory", lambda size, *_: asked.append(size))
+
+    def denoiser(x, sigma, labels):
+        return x / 2
+
+    denoiser.store = SimpleNamespace(shape=(1, 64, 64), is_pixels=True)
+    sample(denoiser, 2, 2)
+    with peak_memory() as peak:
+        run = sample(denoiser, 100, 50, batch_size=10)
+    if peak.kind == "resident":  # the system resets the peak
+        assert peak.bytes - peak.before < asked[-1] + 20e6
+    assert torch.equal(run.images, run.trajectory[-1])
+    assert run.images.data_ptr() != run.trajectory[-1].data_ptr()  # may be changed in place
 
 
 def test_a_denoiser_without_a_store_is_refused():
