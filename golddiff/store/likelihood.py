@@ -51,16 +51,15 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
     for _, rows in parts(np.arange(images.n), IMAGES_AT_ONCE):
         outputs = applied(forward, images.images(rows), tuple(y.shape[1:])).double()
         outputs = outputs.reshape(len(rows), -1)
-        squares = torch.stack([(outputs - y_b).square().sum(dim=1) for y_b in measured])
-        if noise == 0:
-            fits = squares <= (ROUNDING * measured.norm(dim=1, keepdim=True)) ** 2
-            logs[:, rows] = torch.where(fits, 0.0, -torch.inf).double()
-        else:
-            size = measured.shape[1] * (math.log(noise) + 0.5 * math.log(2 * math.pi))
-            logs[:, rows] = -squares / noise / (2 * noise) - size  # noise^2 may be below 1e-308
-    if noise == 0 and torch.isneginf(logs).all(dim=1).any():
+        for squares, y_b in zip(logs, measured, strict=True):
+            squares[rows] = (outputs - y_b).square().sum(dim=1)
+    if noise > 0:
+        size = measured.shape[1] * (math.log(noise) + 0.5 * math.log(2 * math.pi))
+        return logs.div_(-noise).div_(2 * noise).sub_(size)  # noise^2 may be below 1e-308
+    fits = logs <= (ROUNDING * measured.norm(dim=1, keepdim=True)) ** 2
+    if not fits.any(dim=1).all():
         raise ArgumentError("noise: got 0, and no image fits a measurement exactly; expected more")
-    return logs
+    return torch.where(fits, 0.0, -torch.inf).double()
 
 
 def check_measured(y: torch.Tensor) -> torch.Tensor:
