@@ -148,17 +148,16 @@ class GaussiansPosterior:
     def draw(self, n: int, seed: int, positions: Sequence[int]) -> F32:
         """(n, b, D) samples; each query's depend on its own entry of ``positions`` only."""
         b, d = self.x.shape
-        chosen, noise = np.empty((n, b), np.int64), np.empty((n, b, d), np.float32)
+        chosen, out = np.empty((n, b), np.int64), np.empty((n, b, d), np.float32)  # first noise
         for q, position in enumerate(positions):
             for i in range(n):
                 generator = np.random.default_rng((4, seed, position, i))
                 chosen[i, q] = int((self._shares[q].cumsum() <= generator.random()).sum())
-                noise[i, q] = generator.standard_normal(d, np.float32)
-        out = np.empty((n, b, d), np.float32)
+                out[i, q] = generator.standard_normal(d, np.float32)
         for c, g in enumerate(self._components()):
             draws, queries = np.nonzero(chosen.clip(max=self._shares.shape[1] - 1) == c)
             # The symmetric root does not depend on the eigenvectors' signs, which LAPACK chooses.
-            root = (noise[draws, queries] @ g.vectors * np.sqrt(self._variances(g))) @ g.vectors.T
+            root = (out[draws, queries] @ g.vectors * np.sqrt(self._variances(g))) @ g.vectors.T
             out[draws, queries] = self._terms[2][c, queries] + root
         return out
 

@@ -10,7 +10,7 @@ import torch
 
 from golddiff.figures.trajectory import thinned
 from golddiff.noise import Labels, Sigma
-from golddiff.samplers import Space, State, check_output, initial_noise, noise_levels, steps
+from golddiff.samplers import Space, check_output, initial_noise, noise_levels, steps
 from golddiff.sampling import OnStep
 
 STEPS_KEPT = 20  # most steps stored of a run, evenly spaced, to bound the memory
@@ -87,21 +87,20 @@ def run(
     timed = TimedDenoiser(denoiser, store)
     x_init = initial_noise(settings.n, store.shape, settings.seed)
     levels = noise_levels(settings.steps, settings.sampler)
-    kept: list[list[State]] = []
-    images = []
+    kept, shape = settings.kept, (settings.n, *store.shape)
+    states, predictions = torch.empty(2, len(kept), *shape, dtype=torch.float32, device="cpu")
     for rows, labels in settings.batches:
-        kept.append([])
         for step, state in enumerate(steps(timed, x_init[rows], levels, settings.sampler, labels)):
-            if step in settings.kept:
-                kept[-1].append(state)
+            if step in kept:
+                states[kept.index(step), rows] = state.x
+                predictions[kept.index(step), rows] = state.x0
             if on_step is not None:
                 on_step(len(state.x0))
-        images.append(state.x0)
     return Run(
         settings,
-        torch.cat(images),
-        torch.cat([torch.stack([state.x for state in batch]) for batch in kept], dim=1),
-        torch.cat([torch.stack([state.x0 for state in batch]) for batch in kept], dim=1),
+        predictions[-1].clone(),
+        states,
+        predictions,
         timed.seconds,
         timed.processor_seconds,
     )

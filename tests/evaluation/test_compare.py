@@ -1,6 +1,7 @@
 """``compare`` and ``evaluate``, against direct calls of the sampler and the metrics."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,6 +189,22 @@ def test_anything_but_a_denoiser_is_refused_in_its_place(store, oracle):
     for wrong in (store, "pca", golddiff.Wiener):
         with pytest.raises(ArgumentError, match=f"denoiser: got {type(wrong).__name__}, expected"):
             evaluate(wrong, oracle, n=1)
+
+
+def test_a_run_takes_little_more_memory_than_it_keeps():
+    """Regression: it took three times as much."""
+    space = SimpleNamespace(shape=(1, 64, 64), is_pixels=True)
+
+    def halved(x, sigma):
+        return x / 2
+
+    halved.store = space
+    run(halved, space, RunSettings(n=2))
+    with peak_memory() as peak:
+        kept = run(halved, space, RunSettings(n=300))
+    assert torch.equal(kept.images, kept.predictions[-1])
+    if peak.kind == "resident":  # the system resets the peak
+        assert peak.bytes - peak.before < 8 * kept.predictions.numel() + 30e6  # 98 MB + 30 MB
 
 
 def test_the_memory_peak_includes_blocks_that_were_freed():
