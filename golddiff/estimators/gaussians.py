@@ -205,7 +205,7 @@ class MeasuredGaussians(GaussianDenoiser):
         w_c N(y; A mu_c, S_c),    mu_c + C_c A^T S_c^-1 (y - A mu_c),    C_c - C_c A^T S_c^-1 A C_c
 
     up to a common factor of the weights (Bishop 2006, Sec. 2.3.3). The first call, and one with
-    another class than the last, computes D^2 numbers per component.
+    another class than the last, computes D x min(N, D) numbers per component.
 
     Args:
         unmeasured: the denoiser without the measurement.
@@ -267,18 +267,20 @@ class MeasuredGaussians(GaussianDenoiser):
         noise = u diag(s) axes: S = noise^2 u diag(1 + s^2) u^T apart from directions of pure noise,
         and C A^T S^-1 = lift^T u^T / noise.
         """
-        matrix, noise, d = self._matrix, self.noise, g.vectors.shape[0]
-        require_memory(24 * d * d, f"a covariance of {d:,} values", "use smaller images")
-        root = g.vectors * np.sqrt(g.values)
+        matrix, noise, scales = self._matrix, self.noise, np.sqrt(g.values)
+        needed = f"a covariance of {len(g.vectors):,} values"
+        require_memory(64 * g.vectors.size, needed, "use smaller images")
+        root = g.vectors * scales
         # Eigenvalues of A C A^T would be squares, in which rounding would lose a small noise.
         u, singular, axes = np.linalg.svd(matrix @ root / noise, full_matrices=False)
         e = 1 + singular**2
         log_det = np.log(e).sum() + matrix.shape[0] * math.log(2 * math.pi * noise**2)
         lift = (singular / e)[:, None] * (axes @ root.T)
-        root = root - (root @ axes.T * (1 - e**-0.5)) @ axes
-        eigenvalues, eigenvectors = np.linalg.eigh(root @ root.T)
+        # In the basis of g.vectors, because few images span a small part of all D values.
+        inner = np.diag(scales) - (scales[:, None] * axes.T * (1 - e**-0.5)) @ axes
+        eigenvalues, eigenvectors = np.linalg.eigh(inner @ inner.T)
         kept = eigenvalues > 0
-        eigenvalues, eigenvectors = eigenvalues[kept], eigenvectors[:, kept]
+        eigenvalues, eigenvectors = eigenvalues[kept], g.vectors @ eigenvectors[:, kept]
 
         def conditioned(values: F64) -> Gaussian:
             residual = (values - (matrix @ g.mean.T).T) / noise

@@ -199,6 +199,28 @@ def test_gaussians_are_conditioned_once_for_all_batches_and_noises(store, querie
     assert torch.allclose(measured(x, torch.tensor([1.0, 1.0, 2.0]))[:2], expected[:2], atol=1e-6)
 
 
+def test_a_measurement_of_few_images_needs_no_matrix_of_all_values(
+    make_store, smooth_images, monkeypatch
+):
+    """Regression: 600 images of 64 x 64 took minutes and 6 GB, as many as D images would."""
+    store = make_store(smooth_images(20, (3, 32, 32)))
+    y, noise = store.images([4])[..., ::2, ::2], 0.1
+    f, x = store.factor(), store.images([0])
+    monkeypatch.setattr("golddiff.system.memory.free_memory", lambda: 20e6)  # D^2 takes 75 MB
+    given = golddiff.Wiener(store).given_measurement(lambda v: v[..., ::2, ::2], y, noise)
+    mean = given(x, 1.0)
+    # x and y together, as a regression on the coefficients of the principal components
+    measured = [f.eigenvectors, f.eigenvectors.reshape(3, 32, 32, -1)[:, ::2, ::2].reshape(768, -1)]
+    precision = np.diag(1 / f.eigenvalues) + sum(
+        a.T @ a / s**2 for a, s in zip(measured, (1.0, noise), strict=True)
+    )
+    m = f.mean.reshape(3, 32, 32)
+    residuals = [x.numpy().ravel() - f.mean, (y[0].numpy() - m[:, ::2, ::2]).ravel()]
+    pull = sum(a.T @ r / s**2 for a, r, s in zip(measured, residuals, (1.0, noise), strict=True))
+    expected = f.mean + f.eigenvectors @ np.linalg.solve(precision, pull)
+    assert np.abs(mean.numpy().ravel() - expected).max() < 1e-6
+
+
 def test_bad_measurements_are_refused(store):
     d, y = wiener(store), torch.zeros(2, 1, 4, 4)
     with pytest.raises(golddiff.ArgumentError, match="noise: got 0, but Gaussians"):
