@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save
 from golddiff.kernels.byte_distances import MIDDLE
 from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
-from golddiff.store.manifest import FileRecord, file_record, problem_of_files
+from golddiff.store.manifest import FileRecord, Manifest, file_record, problem_of_files
 from golddiff.store.novelty import Watch
 from golddiff.supports.index.blocks import Blocks, fitted, numbers_of, of_tensors
 from golddiff.system.errors import ArgumentError, BusyError, StoreError
@@ -114,6 +114,7 @@ class Index:
         with folder_in_place("index", store.path / FOLDER, busy) as part:
             check_disk("index", store.path, sum(_file_sizes(store).values()))
             _fill(store, part, watch)
+        Manifest.read(store.path)  # raises where the store was deleted: its index would come back
         return cls.open(store)
 
     def check_contents(self) -> None:
