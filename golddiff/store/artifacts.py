@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ class Artifacts:
     def __init__(self, folder: Path, identity: str) -> None:
         self.folder, self._identity = folder, identity
         self.unsaved = 0  # bytes for which the disk had no room
+        self._written = math.inf  # bytes saved since a folder's files were last counted
 
     def shipped(self) -> Artifacts:
         """The artifacts that ship with the package; they match its built-in images only."""
@@ -91,8 +93,11 @@ class Artifacts:
         if max_bytes is not None and len(body) > max_bytes:
             return
         try:
-            if max_bytes is not None:
-                trim(path.parent, max_bytes - len(body), f"*{SUFFIX}")
+            self._written += len(body)
+            # Counting thousands of files takes many times as long as a call.
+            if max_bytes is not None and self._written > max_bytes // 16:
+                trim(path.parent, max_bytes - max_bytes // 16 - len(body), f"*{SUFFIX}")
+                self._written = 0
             with atomic_write("store", path) as temporary:
                 temporary.write_bytes(body)
         except (ArgumentError, OSError):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from golddiff.store import artifacts as module
 from golddiff.store.artifacts import Artifacts
 
 
@@ -15,3 +16,15 @@ def test_artifact_bytes_are_deterministic_and_loads_check_the_inputs(tmp_path):
     loaded = artifacts.load("x", inputs)
     assert all(np.array_equal(loaded[name], tensors[name]) for name in tensors)
     assert artifacts.load("x", {"part 0": "another"}) is None
+
+
+def test_the_files_are_within_the_limit_and_are_not_counted_at_every_save(tmp_path, monkeypatch):
+    """Regression: a call at a new noise level took 0.1 s where 10,000 masks were saved."""
+    artifacts, counted, trim = Artifacts(tmp_path, "these images"), [], module.trim
+    monkeypatch.setattr(module, "trim", lambda *args: counted.append(args) or trim(*args))
+    size = len(artifacts.body({"a": np.zeros(2)}))
+    for i in range(200):
+        artifacts.save(f"masks/{i}", {"a": np.zeros(2)}, max_bytes=100 * size)
+        files = list((tmp_path / "masks").iterdir())
+        assert min(i + 1, 90) * size <= sum(f.stat().st_size for f in files) <= 100 * size
+    assert len(counted) < 50
