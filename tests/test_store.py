@@ -16,7 +16,7 @@ import golddiff
 import golddiff.store.build
 from golddiff.sources.source import Batch, Skipped, SourceInfo
 from golddiff.store.images import ImageStore
-from golddiff.store.manifest import FORMAT, VERSION, sealed
+from golddiff.store.manifest import FORMAT, VERSION, Manifest, sealed
 from golddiff.system.errors import ArgumentError, SourceError, StoreError
 
 
@@ -249,6 +249,21 @@ class TestBuilding:
                 ImageStore.open(leftover)
         ImageStore.build(np.ones((5, 4, 4), np.uint8), tmp_path / "s").verify()
         assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+    def test_a_store_that_is_built_again_while_it_opens_is_no_mixture(self, store, monkeypatch):
+        check, others = Manifest.check_sizes, store.images().flip(0)
+
+        def rebuilt(manifest, folder):
+            monkeypatch.undo()
+            check(manifest, folder)
+            ImageStore.build(others, store.path, value_range=(-1, 1), overwrite=True)
+
+        expected = ImageStore.build(others, store.path.with_name("b"), value_range=(-1, 1))
+        ImageStore.build(expected.images() * -1, store.path, value_range=(-1, 1), overwrite=True)
+        monkeypatch.setattr(Manifest, "check_sizes", rebuilt)
+        opened = ImageStore.open(store.path)
+        assert opened.manifest.images_checksum == expected.manifest.images_checksum
+        assert torch.equal(opened.images(), others)
 
     def test_build_overwrites_only_stores_and_only_if_asked(self, store, pixels, tmp_path):
         with pytest.raises(ArgumentError, match="exists already"):

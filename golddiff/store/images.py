@@ -103,7 +103,9 @@ class ImageStore(TrainingSet):
         folder = path_of("path", path)
         manifest = Manifest.read(folder)
         manifest.check_sizes(folder)
-        return cls(folder.absolute(), manifest, memory_limit)
+        store = cls(folder.absolute(), manifest, memory_limit)
+        # Another process may have built it again while its files were opened one by one.
+        return store if Manifest.read(folder) == manifest else cls.open(folder, memory_limit)
 
     @classmethod
     def build(
