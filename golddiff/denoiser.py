@@ -299,11 +299,12 @@ class Estimator(Denoiser, ABC):
 
     def ready(self, sigma: float, value: Any = None) -> Any:
         """The cached :meth:`make_ready` of a noise level; on a miss, caches ``value`` if given."""
-        if sigma not in self._ready:
-            if len(self._ready) >= SIGMAS_CACHED:
-                self._ready.pop(next(iter(self._ready)))
-            self._ready[sigma] = self.make_ready(sigma) if value is None else value
-        return self._ready[sigma]
+        found = self._ready.get(sigma, ...)
+        if found is ...:
+            found = self._ready[sigma] = self.make_ready(sigma) if value is None else value
+            for oldest in list(self._ready)[:-SIGMAS_CACHED]:
+                self._ready.pop(oldest, None)  # another thread may have deleted it
+        return found
 
     def to(self, device: Device) -> Estimator:
         """A copy whose images are weighed on a device, such as "cuda", by :meth:`on_device`."""

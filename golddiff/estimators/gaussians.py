@@ -251,12 +251,13 @@ class MeasuredGaussians(GaussianDenoiser):
     def gaussians(self, prior: Any) -> Iterator[Gaussian]:
         """The components given the measurement of each query."""
         base_prior, indices = prior
-        if base_prior not in self._conditioned:
+        functions = self._conditioned.get(base_prior)
+        if functions is None:
             self._conditioned.clear()
-            base = self.unmeasured.gaussians(base_prior)
-            self._conditioned[base_prior] = [self._conditioning(g) for g in base]
+            functions = [self._conditioning(g) for g in self.unmeasured.gaussians(base_prior)]
+            self._conditioned[base_prior] = functions
         values = self._values[list(indices)]
-        components = [conditioned(values) for conditioned in self._conditioned[base_prior]]
+        components = [conditioned(values) for conditioned in functions]
         total = np.logaddexp.reduce([g.log_weight for g in components])
         yield from (replace(g, log_weight=g.log_weight - total) for g in components)
 

@@ -112,7 +112,7 @@ class PatchComposite(Estimator):
         """One block of images, and the posteriors of all patches."""
         channels, height, width = self.images.shape
         block = BLOCK * height * width * (8 * channels + 4)
-        largest = max((p.width * len(p.masks) for p in self._ready.values()), default=1)
+        largest = max((p.width * len(p.masks) for p in list(self._ready.values())), default=1)
         return block, 8 * (channels + 1) * largest
 
 

@@ -29,12 +29,10 @@ class Factors:
 
     def of(self, label: int | None, progress: Progress = silent) -> Factor:
         """The factor of a class, or of all images for None, which is also saved in the folder."""
-        if label not in self._computed:
-            saved = self._load() if label is None else None
-            if saved is None:
-                return self._fit(label, None, 0, progress)
-            self._computed[label] = saved
-        return self._computed[label]
+        factor = self._computed.get(label)
+        if factor is None and label is None and (factor := self._load()):
+            self._computed[None] = factor
+        return factor or self._fit(label, None, 0, progress)
 
     def averaged(self) -> Factor:
         """The factor for averaged masks: of all images, or of a small sample if images are large.
@@ -96,9 +94,9 @@ class Factors:
         self._computed[label] = factor
         if label is None:
             self.put(factor)
-        classes = [key for key in self._computed if key not in (None, SAMPLE_KEY)]
+        classes = [key for key in list(self._computed) if key not in (None, SAMPLE_KEY)]
         for oldest in classes[:-CLASSES_KEPT]:
-            del self._computed[oldest]
+            self._computed.pop(oldest, None)  # another thread may have deleted it
         return factor
 
     def _head(self) -> dict[str, str] | None:

@@ -180,9 +180,8 @@ class FittedSchedule:
 
         The metric compares the store's pixels, or the numbers of the index.
         """
-        if sigma not in self._comparisons:
-            while len(self._comparisons) >= LEVELS_CACHED:
-                self._comparisons.pop(next(iter(self._comparisons)))
+        found = self._comparisons.get(sigma)
+        if found is None:
             estimator = self.estimator
             width = float(estimator.relevance(sigma).mean())
             sides = estimator.tile_sides
@@ -198,8 +197,10 @@ class FittedSchedule:
                 metric = IndexedNumbers(self.index)
             else:
                 metric = IndexedBlocks.of(self.index, relevance, side)
-            self._comparisons[sigma] = metric, width < rule.WIDE_MASKS
-        return self._comparisons[sigma]
+            found = self._comparisons[sigma] = metric, width < rule.WIDE_MASKS
+            for oldest in list(self._comparisons)[:-LEVELS_CACHED]:
+                self._comparisons.pop(oldest, None)  # another thread may have deleted it
+        return found
 
 
 class _LevelSearch:
