@@ -3,13 +3,17 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from golddiff import GoldDiff, Optimal, sample
+from golddiff import PCA, AdaptiveSchedule, GoldDiff, Optimal, PSPCSquare, Wiener, sample
 from golddiff.system.parallel import _libraries, for_each, map_ordered, use_threads
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -121,3 +125,68 @@ def test_sampling_in_a_forked_process_does_not_hang(make_store, smooth_images):
             os._exit(0 if torch.equal(sample(denoiser, 64, steps=2).images, expected) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+class Emptied(dict):
+    """A cache whose entries other threads delete at once, between any two lines."""
+
+    def __setitem__(self, key, value):
+        pass
+
+    def __len__(self):
+        return 200
+
+    def __iter__(self):
+        return iter(range(200))
+
+
+def test_what_other_threads_delete_from_a_cache_is_not_missed(make_store, smooth_images):
+    store = make_store(smooth_images(60, (1, 9, 9)), torch.arange(60) % 2)
+    x = store.images([1, 2]) + 0.5
+    measured = Wiener(store).given_measurement(lambda v: v[..., :2, :2], x[..., :2, :2], 0.1)
+    adaptive = GoldDiff(PCA(store), AdaptiveSchedule()).schedule
+    expected = [store.factor(0).mean, PCA(store)(x, 1.0), measured(x, 1.0)]
+    estimator = PCA(store)
+    estimator._ready, measured._conditioned, adaptive._comparisons = Emptied(), Emptied(), Emptied()
+    store.factors._computed = Emptied()
+    found = [store.factor(0).mean, estimator(x, 1.0), measured(x, 1.0)]
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert adaptive.comparison(1.0)
+
+
+def test_threads_call_one_denoiser_at_many_noise_levels(make_store, smooth_images):
+    """Regression: KeyError or RuntimeError where two threads deleted the oldest level."""
+    denoiser, end = PSPCSquare(make_store(smooth_images(20, (1, 4, 4))), 3), time.monotonic() + 1
+
+    def call(seed):
+        generator = np.random.default_rng(seed)
+        while time.monotonic() < end:
+            denoiser.ready(generator.random())
+            denoiser.working_bytes(20)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(call, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_call_in_one_thread_does_not_wait_for_another(make_store, smooth_images):
+    """Regression: on Python 3.11 all calls of Wiener and GaussianMixture shared a lock."""
+    store, started, go_on = make_store(smooth_images(20)), threading.Event(), threading.Event()
+
+    class Slow(Wiener):
+        def gaussians(self, prior):
+            started.set()
+            go_on.wait()
+            return super().gaussians(prior)
+
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(Slow(store).denoise, store.values(np.arange(1)), 1.0, None)
+        started.wait()
+        try:
+            pool.submit(Wiener(store), store.images([1]), 1.0).result(timeout=30)
+        finally:
+            go_on.set()

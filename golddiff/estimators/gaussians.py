@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -56,10 +56,6 @@ class GaussiansPosterior:
         sigma: float,
     ) -> None:
         self._components, self.x, self.sigma = components, x.astype(np.float64), sigma
-
-    @cached_property
-    def _terms(self) -> tuple[F64, F64, F64]:
-        """(b, K) logs of w_c N(x; ...), their derivatives in sigma, and (K, b, D) means m_c."""
         logits, slopes, means = [], [], []
         d, s = self.x.shape[1], self.sigma
         for g in self._components():
@@ -73,11 +69,10 @@ class GaussiansPosterior:
             rise = (coords**2 / total**2).sum(axis=1) * s + residual / s**3
             slopes.append(rise - (s / total).sum() - nullity / s)
             means.append(g.mean + (coords * (g.values / total)) @ g.vectors.T)
-        return np.stack(logits, axis=1), np.stack(slopes, axis=1), np.stack(means)
-
-    @cached_property
-    def _shares(self) -> F64:
-        return np.exp(self._terms[0] - self.log_density()[:, None])
+        # (b, K) logs of w_c N(x; ...), their derivatives in sigma, and (K, b, D) means m_c. Not
+        # cached properties, whose locks in Python 3.11 make calls of other threads wait.
+        self._terms = np.stack(logits, axis=1), np.stack(slopes, axis=1), np.stack(means)
+        self._shares = np.exp(self._terms[0] - self.log_density()[:, None])
 
     def log_density(self) -> F64:
         """(b,) in nats."""
