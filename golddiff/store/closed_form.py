@@ -75,7 +75,7 @@ class ExactPosterior:
 
         Like the other properties it is the stored tensor, so do not modify it in place.
         """
-        return self._mean.float()
+        return self._collected("mean").float()
 
     @cached_property
     def variance(self) -> torch.Tensor:
@@ -83,12 +83,8 @@ class ExactPosterior:
         return self._variance.float()
 
     @cached_property
-    def _mean(self) -> torch.Tensor:
-        return self._collected(lambda part: part.mean())
-
-    @cached_property
     def _variance(self) -> torch.Tensor:
-        return self._collected(lambda part: part.variance())
+        return self._collected("variance")
 
     @cached_property
     def log_density(self) -> torch.Tensor:
@@ -155,10 +151,10 @@ class ExactPosterior:
         tensors = torch.from_numpy(in_x).reshape(self._shape), torch.from_numpy(in_sigma)
         return tensors[0].to(self._device), tensors[1].to(self._device)
 
-    def _collected(self, values_of: Callable[[Exact], F64]) -> torch.Tensor:
+    def _collected(self, name: str) -> torch.Tensor:
         out = np.empty((self._shape[0], self._d))
         for group, part in self._parts:
-            out[group] = values_of(part)
+            out[group] = getattr(part, name)()
         return torch.from_numpy(out).reshape(self._shape).to(self._device)
 
 
@@ -179,7 +175,7 @@ class _Mean(torch.autograd.Function):
     @staticmethod
     def forward(x: torch.Tensor, sigma: Any, posterior: Any, memo: SimpleNamespace) -> torch.Tensor:
         memo.posterior = posterior(x.detach(), sigma)
-        return memo.posterior._mean.clone()
+        return memo.posterior._collected("mean")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
