@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Protocol, Self, TypeGuard
 
 import numpy as np
@@ -125,6 +124,7 @@ class GoldDiff(Denoiser):
             )
         queries, sigmas, priors = self.checked(x, sigma, labels)
         means, bounds = np.empty_like(queries), np.empty(len(queries))
+        index: Index | None = None
         for i, (query, level, prior) in enumerate(zip(queries, sigmas, priors, strict=True)):
             if isinstance(prior, LogWeights):
                 raise ArgumentError("certified: the bound is not proved under log weights (given)")
@@ -135,15 +135,11 @@ class GoldDiff(Denoiser):
             else:
                 means[i] = self.denoise(query[None], level, prior)[0]
                 _, (support,) = self.estimator_supports(query[None], level, prior)
-                proved = certify(self._index, query, level, support.rows, prior)
+                index = index or open_or_build(on_disk(self.store))
+                proved = certify(index, query, level, support.rows, prior)
                 mean, bound = proved.mean, proved.bound
             bounds[i] = bound + float(np.linalg.norm(means[i].astype(np.float64) - mean))
         return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(bounds)
-
-    @cached_property
-    def _index(self) -> Index:
-        """The store's index, opened once because its contents are checked at the first use."""
-        return open_or_build(on_disk(self.store))
 
     @staticmethod
     def _guarantees(schedule: Schedule) -> TypeGuard[FittedSchedule]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -150,6 +151,23 @@ def test_a_file_changed_after_it_was_verified_is_verified_again(make_store, smoo
     os.utime(file, ns=(0, 0))
     with pytest.raises(StoreError, match="does not match its checksum"):
         index.check_contents()
+
+
+def test_the_index_of_a_deleted_store_is_not_built(make_store, smooth_images):
+    """Regression: it came back as a folder with an index only, which load and build refused."""
+    store = make_store(smooth_images(60, (1, 12, 12)))
+    shutil.rmtree(store.path)
+    with pytest.raises(StoreError, match="does not exist"):
+        Index.build(store)
+    assert not store.path.exists()
+
+
+def test_a_pickled_index_holds_no_images(make_store, smooth_images):
+    index = Index.build(make_store(smooth_images(2000, (1, 12, 12))))
+    expected = index.numbers.copy()
+    pickled = pickle.dumps(index)
+    assert len(pickled) < 1000
+    assert np.array_equal(pickle.loads(pickled).numbers, expected)
 
 
 def test_the_sample_for_fitting_blocks_is_limited_in_bytes(make_store, smooth_images, monkeypatch):

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ SAMPLE_BYTES = 2e9
 PIECE = 64e6  # size of a batch of images as float32, in bytes
 
 log = logging.getLogger("golddiff")
+# Files whose checksum has been verified: inode, modification time, size, checksum.
+_verified: set[tuple[int, int, int, str]] = set()
 
 
 @dataclass(eq=False)
@@ -44,8 +46,6 @@ class Index:
 
     store: ImageStore  # the training set
     blocks: Blocks  # the compression of its images
-    # Files whose checksum has been verified: inode, modification time, size, checksum.
-    _verified: set[tuple[int, int, int, str]] = field(default_factory=set, init=False, repr=False)
 
     @cached_property
     def numbers(self) -> NDArray[np.uint8]:
@@ -68,6 +68,10 @@ class Index:
     def folder(self) -> Path:
         """The folder of the index."""
         return self.store.path / FOLDER
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the store, not the numbers, which may take a gigabyte."""
+        return open_or_build, (self.store,)
 
     @classmethod
     def open(cls, store: ImageStore) -> Index:
@@ -110,11 +114,11 @@ class Index:
             raise ArgumentError(
                 "store: an index is of a single store (golddiff.ImageStore), not of one in shards"
             )
+        Manifest.read(store.path)  # raises where the store was deleted: its index would come back
         busy = f"index: another process is building that of {store.path}"
         with folder_in_place("index", store.path / FOLDER, busy) as part:
             check_disk("index", store.path, sum(_file_sizes(store).values()))
             _fill(store, part, watch)
-        Manifest.read(store.path)  # raises where the store was deleted: its index would come back
         return cls.open(store)
 
     def check_contents(self) -> None:
@@ -123,13 +127,13 @@ class Index:
             path = self.folder / name
             stat = path.stat()
             key = (stat.st_ino, stat.st_mtime_ns, stat.st_size, record["sha256"])
-            if key in self._verified:
+            if key in _verified:
                 continue
             if file_record(path) != FileRecord(**record):
                 raise StoreError(
                     f"index: {path} does not match its checksum; build the index again"
                 )
-            self._verified.add(key)
+            _verified.add(key)
 
 
 def open_or_build(store: ImageStore, watch: Watch = lambda done, total: None) -> Index:
