@@ -35,6 +35,7 @@ from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, Suppo
 from golddiff.system.arguments import LEAST, check_number, classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
+from golddiff.system.parallel import keep_newest
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
@@ -302,8 +303,7 @@ class Estimator(Denoiser, ABC):
         found = self._ready.get(sigma, ...)
         if found is ...:
             found = self._ready[sigma] = self.make_ready(sigma) if value is None else value
-            for oldest in list(self._ready)[:-SIGMAS_CACHED]:
-                self._ready.pop(oldest, None)  # another thread may have deleted it
+            keep_newest(self._ready, SIGMAS_CACHED)
         return found
 
     def to(self, device: Device) -> Estimator:

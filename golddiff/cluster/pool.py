@@ -19,6 +19,7 @@ from golddiff import __version__
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.shard import CACHE_SIZE, Shard, pack
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, StoreError
+from golddiff.system.parallel import keep_newest
 
 RETRIES = 4  # retries of one call whose process died
 SILENCE = 2.0  # seconds without an answer before a heartbeat is requested
@@ -91,14 +92,14 @@ class Pool:
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """A reference to ``make()``, cached by key; each machine fetches the object once."""
-        if key not in self._references:
-            while len(self._references) >= CACHE_SIZE:
-                self._references.pop(next(iter(self._references)))
+        reference = self._references.get(key)
+        if reference is None:
             # cloudpickle also serialises classes of the user's script.
             packed = self.ray.cloudpickle.dumps(make())
             self.traffic.sent_once += len(packed)
-            self._references[key] = self.ray.put(packed)
-        return self._references[key]
+            reference = self._references[key] = self.ray.put(packed)
+            keep_newest(self._references, CACHE_SIZE)
+        return reference
 
     def ask(
         self,

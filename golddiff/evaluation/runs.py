@@ -92,8 +92,8 @@ def run(
     for rows, labels in settings.batches:
         for step, state in enumerate(steps(timed, x_init[rows], levels, settings.sampler, labels)):
             if step in kept:
-                states[kept.index(step), rows] = state.x
-                predictions[kept.index(step), rows] = state.x0
+                i = kept.index(step)
+                states[i, rows], predictions[i, rows] = state.x, state.x0
             if on_step is not None:
                 on_step(len(state.x0))
     return Run(

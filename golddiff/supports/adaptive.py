@@ -38,7 +38,7 @@ from golddiff.supports.index.search import NeighborSearch, Search, ShardedSearch
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
-from golddiff.system.parallel import map_ordered
+from golddiff.system.parallel import keep_newest, map_ordered
 
 INDEXED_ABOVE = 100_000  # images; smaller stores are compared by all pixels
 MAX_DISTANCE_BYTES = 1e8  # distances in memory at once
@@ -198,8 +198,7 @@ class FittedSchedule:
             else:
                 metric = IndexedBlocks.of(self.index, relevance, side)
             found = self._comparisons[sigma] = metric, width < rule.WIDE_MASKS
-            for oldest in list(self._comparisons)[:-LEVELS_CACHED]:
-                self._comparisons.pop(oldest, None)  # another thread may have deleted it
+            keep_newest(self._comparisons, LEVELS_CACHED)
         return found
 
 

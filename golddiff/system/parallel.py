@@ -34,6 +34,12 @@ def use_threads(count: int | None) -> None:
     _libraries().limit(limits=count)
 
 
+def keep_newest(cache: dict[Any, Any], most: int) -> None:
+    """Delete the oldest entries above ``most``, which other threads may do at the same time."""
+    for oldest in list(cache)[:-most]:
+        cache.pop(oldest, None)
+
+
 def map_ordered(
     function: Callable[[Task], Result], tasks: Iterable[Task], threads: int | None = None
 ) -> Iterator[Result]:

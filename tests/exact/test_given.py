@@ -9,7 +9,6 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 
 import golddiff
-from golddiff.evaluation.peak_memory import peak_memory
 from golddiff.kernels.rows import ROWS_PER_TASK
 from golddiff.support import RandomSample, Support
 from tests.conftest import float64_images
@@ -94,19 +93,6 @@ def test_log_weights_per_query_stay_within_the_memory_limit(make_store, smooth_i
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2.2e6  # 2.8e6 without the limit
-
-
-def test_the_likelihood_of_many_measurements_takes_little_more_than_its_result(
-    make_store, smooth_images
-):
-    """Regression: 256 measurements of 64 x 64 colour pixels took 1.7 GB, with 41 MB of results."""
-    store = make_store(smooth_images(100, (3, 32, 32)))
-    y = torch.zeros(250, 3, 32, 32)
-    golddiff.log_likelihood(store, lambda images: images, y[:2], 0.5)
-    with peak_memory() as peak:
-        golddiff.log_likelihood(store, lambda images: images, y, 0.5)
-    if peak.kind == "resident":  # the system resets the peak
-        assert peak.bytes - peak.before < 60e6  # y takes 6 MB in float64, the result 0.2 MB
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.3, 3.0, 60.0])
