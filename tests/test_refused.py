@@ -44,6 +44,7 @@ def test_the_error_for_an_unknown_method_lists_all_methods(fails):
         ([*GOLDEN, "--data", "/none", "--k-min", "0"], "--k-min: got 0 images, expected 1 or more"),
         ([*GOLDEN, "--m-min", "5"], "variant 'text'"),
         (["--labels", "10"], "a class with no images"),
+        (["--labels", "1,10", "--n", "1"], "a class with no images"),
         (["--labels", "one"], "expected a class index"),
         (["--labels", "--3"], "expected a class index"),
         (["--method", "kamb", "--patch-size", "+-5"], "expected one of the presets"),

@@ -220,7 +220,7 @@ def parse_labels(text: str | None, store: golddiff.ImageStore, n: int) -> list[i
         return None
     words = [text] if text in (store.class_names or []) else text.split(",")
     classes = [_class_index(word.strip(), store) for word in words]
-    for label in classes[:n]:
+    for label in classes:
         store.count_of(label)  # raises where the class has no images
     return [classes[i % len(classes)] for i in range(n)]
 
