@@ -223,7 +223,9 @@ class _Pull(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
-        raise ArgumentError("denoiser: got second derivatives, expected first derivatives only")
+        raise ArgumentError(
+            "denoiser: got second derivatives, jvp or hvp, expected first derivatives, vjp or vhp"
+        )
 
     jvp = backward
 
@@ -260,9 +262,8 @@ class _LogDensity(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, sigma: Any, posterior: Any) -> torch.Tensor:
         ctx.posterior = posterior(x.detach(), sigma)
-        levels = sigma
-        if not isinstance(sigma, torch.Tensor):
-            levels = torch.as_tensor(sigma, dtype=torch.float64)
+        is_tensor = isinstance(sigma, torch.Tensor)
+        levels = sigma if is_tensor else torch.as_tensor(sigma, dtype=torch.float64)
         ctx.save_for_backward(x, levels)  # backward raises if they were changed in place
         density: torch.Tensor = ctx.posterior.log_density
         return density
@@ -283,8 +284,7 @@ class _LogDensity(torch.autograd.Function):
         spread = score.square().flatten(1).sum(dim=1) * levels
         variance = ctx.posterior._variance.flatten(1).sum(dim=1)
         in_sigma = cotangent * (spread + variance / levels**3 - d / levels)
-        in_sigma = in_sigma.to(sigma.device, sigma.dtype)
-        return in_x, in_sigma.sum_to_size(sigma.shape), None
+        return in_x, in_sigma.to(sigma.device, sigma.dtype).sum_to_size(sigma.shape), None
 
 
 def main_directions(times: Callable[[F64], F64], d: int, k: int) -> tuple[F64, F64]:

@@ -74,6 +74,14 @@ def test_the_second_derivative_of_the_log_density_is_exact(store, queries):
     (slope,) = torch.autograd.grad(d.log_density(x, sigma).sum(), x, create_graph=True)
     direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
     (product,) = torch.autograd.grad((slope * direction).sum(), x)
+
+    def total(v):
+        return d.log_density(v, sigma).sum()
+
+    _, by_vhp = torch.autograd.functional.vhp(total, x, direction)
+    assert torch.allclose(by_vhp, product, atol=1e-5)
+    with pytest.raises(ArgumentError, match=r"got .* hvp, expected .* vhp"):
+        torch.autograd.functional.hvp(total, x, direction)
     _, covariance, _ = optimal(store, x.detach(), sigma, 0.0)
     hessian = (covariance / sigma**2 - np.eye(store.d)) / sigma**2
     expected = np.einsum("bij,bj->bi", hessian, flat(direction))
