@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,10 +24,12 @@ def covariance_of(factor):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize(("n", "d"), [(40, 13), (40, 1), (14, 13), (13, 13), (5, 13), (2, 3)])
+@pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.usefixtures("small_blocks")
-def test_the_factor_computed_in_blocks_is_the_unbiased_covariance(n, d, dtype):
+def test_the_factor_computed_in_blocks_is_the_unbiased_covariance(n, d, dtype, autocast):
     flat = np.random.default_rng(n).integers(0, 256, (n, d)).astype(dtype)
-    factor = covariance_factor(Stored(flat, 1 / 127.5, -1.0))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        factor = covariance_factor(Stored(flat, 1 / 127.5, -1.0))
     images = flat.astype(np.float64) / 127.5 - 1
     assert np.abs(factor.mean - images.mean(0)).max() < 1e-12
     assert np.abs(covariance_of(factor) - np.atleast_2d(np.cov(images.T))).max() < 1e-12

@@ -177,12 +177,13 @@ def moments(
     first = torch.zeros(d, dtype=torch.float64, device="cpu")
     second = torch.zeros(d, d, dtype=torch.float64, device="cpu")
     done = 0
-    for values in _shifted(flat, rows):
-        first += values.sum(0, dtype=torch.float64)
-        for i in range(0, d, SIDE):
-            second[i : i + SIDE, i:] += values[:, i : i + SIDE].T @ values[:, i:]
-        done += len(values)
-        progress(done)
+    with torch.autocast("cpu", enabled=False):  # whose products have few digits
+        for values in _shifted(flat, rows):
+            first += values.sum(0, dtype=torch.float64)
+            for i in range(0, d, SIDE):
+                second[i : i + SIDE, i:] += values[:, i : i + SIDE].T @ values[:, i:]
+            done += len(values)
+            progress(done)
     return Moments(done, _shift(flat), first.numpy(), second.numpy())
 
 
