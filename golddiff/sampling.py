@@ -363,7 +363,7 @@ def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]
         raise ArgumentError(f"{name}: got {values.dtype}, expected floats (pixels in [-1, 1])")
     if not torch.isfinite(values).all():
         raise ArgumentError(f"{name}: got values that are not finite")
-    return values.detach().to("cpu", torch.float32)
+    return values.detach().to("cpu", torch.float32, copy=True)
 
 
 def about_denoiser(denoiser: Denoises) -> dict[str, str]:

@@ -312,7 +312,11 @@ def test_a_run_may_start_again_at_its_last_level(store):
 def test_x_init_sigmas_and_generator_replace_the_seed(store):
     denoiser = Optimal(store)
     run = sample(denoiser, 3, steps=4, seed=8)
-    assert torch.equal(sample(denoiser, 3, x_init=run.x_init, sigmas=run.sigmas).images, run.images)
+    noise = run.x_init.clone()
+    again = sample(denoiser, 3, x_init=noise, sigmas=run.sigmas)
+    noise.zero_()  # the run keeps a copy
+    assert torch.equal(again.images, run.images)
+    assert torch.equal(again.x_init, run.x_init)
     by_generator = sample(denoiser, 3, steps=4, generator=torch.Generator().manual_seed(8))
     assert torch.equal(by_generator.images, run.images)
 
