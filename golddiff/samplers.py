@@ -97,8 +97,8 @@ def _ddim(
         x0 = denoise(x, sigma)
         eps = (x_t - alpha**0.5 * x0) / beta**0.5  # from the unclipped prediction
         x0 = x0.clamp(-1, 1) if clip else x0
-        yield State(sigma, x, x0)
         x_t = next_alpha**0.5 * x0 + next_beta**0.5 * eps
+        yield State(sigma, x, x0)
 
 
 def _heun(
@@ -108,9 +108,9 @@ def _heun(
     x = x_init * sigmas[0]
     for sigma, following in zip_longest(sigmas, sigmas[1:]):
         x0 = denoise(x, sigma)
-        yield State(sigma, x, x0)
+        slope = (x - x0) / sigma
+        yield State(sigma, x.clone(), x0)
         if following is not None:
-            slope = (x - x0) / sigma
             proposal = x + (following - sigma) * slope
             correction = (proposal - denoise(proposal, following)) / following
             x = x + (following - sigma) * (slope + correction) / 2

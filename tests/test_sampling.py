@@ -266,6 +266,16 @@ def test_steps_yield_the_trajectory_of_sample_and_the_input_of_the_denoiser(stor
     assert all(torch.equal(s.x, x) for s, (x, *_) in zip(states, first, strict=True))
 
 
+@pytest.mark.parametrize("sampler", ["ddim", "heun"])
+def test_tensors_of_a_state_may_be_changed_in_place(store, sampler):
+    run, changed = sample(Optimal(store), 3, 6, sampler, seed=2), []
+    for state in steps(Optimal(store), run.x_init, run.sigmas, sampler):
+        changed.append(state.x0.clone())
+        state.x.zero_()
+        state.x0.add_(1).div_(2)
+    assert torch.equal(torch.stack(changed), run.trajectory)
+
+
 def test_small_noise_levels_keep_their_precision(make_store):
     """At sigma 0.001, computing 1 - alpha in float32 would be wrong by 3%."""
     points = make_store(torch.zeros(2, 4))
