@@ -42,7 +42,7 @@ Parameterisation = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Te
 @cache
 def ddpm_alphas() -> torch.Tensor:
     """alpha_t = prod_(s <= t) (1 - beta_s), t = 0..999, linear betas 1e-4 to 0.02; float64."""
-    return torch.tensor([alpha_of_sigma(sigma) for sigma in timestep_sigmas()], dtype=torch.float64)
+    return torch.from_numpy(np.array([alpha_of_sigma(sigma) for sigma in timestep_sigmas()]))
 
 
 class Steps:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from golddiff.system.arguments import levels_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, check_count, check_seed
@@ -260,13 +261,11 @@ class _LogDensity(torch.autograd.Function):
     """:func:`log_density` as an autograd function."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, sigma: Any, posterior: Any) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, sigma: Any, posterior: Any) -> Any:
         ctx.posterior = posterior(x.detach(), sigma)
-        is_tensor = isinstance(sigma, torch.Tensor)
-        levels = sigma if is_tensor else torch.as_tensor(sigma, dtype=torch.float64)
+        levels = sigma if isinstance(sigma, torch.Tensor) else levels_of(sigma, len(x))
         ctx.save_for_backward(x, levels)  # backward raises if they were changed in place
-        density: torch.Tensor = ctx.posterior.log_density
-        return density
+        return ctx.posterior.log_density
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:

@@ -50,6 +50,15 @@ def test_the_log_density_is_differentiable_in_x_and_sigma(store, queries, dtype)
     assert (x.grad.dtype, sigma.grad.dtype) == (dtype, dtype)
 
 
+def test_torchs_default_device_has_no_effect_on_the_gradient(store, queries):
+    x, gradients = queries(store, 1.0).requires_grad_(), []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            density = golddiff.Optimal(store).log_density(x, 0.7).sum()
+            gradients += torch.autograd.grad(density, x)
+    assert torch.equal(*gradients)
+
+
 def test_arguments_of_the_log_density_changed_in_place_are_refused_by_backward(store, queries):
     """Regression: gradients were of the changed values."""
     d, x, sigma = golddiff.Optimal(store), queries(store, 1.0).requires_grad_(), torch.tensor(1.0)
