@@ -216,4 +216,5 @@ def _figure(reference: Run, evaluations: dict[str, Evaluation], results: dict[st
     seconds["oracle"] = reference.seconds / (settings.n * settings.steps)
     noise = initial_noise(shown, tuple(reference.images.shape[1:]), settings.seed)
     name = Path(results["store"]["path"]).name
-    return draw_methods([Block("", f"{name}, {settings.steps} steps", noise, images, seconds)])
+    block = Block("", f"{name}, {settings.steps} steps", noise, images, seconds)
+    return draw_methods([block], "Under each method: measured time per image and step.")

@@ -12,7 +12,6 @@ from golddiff.system.pictures import draw_rows
 from golddiff.system.units import duration
 
 CELL = 0.78  # inches
-LABEL = 2.8  # inches; with less, labels are cut off, and the rows of two blocks differ in height
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,15 @@ def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:
     """One row per method, one block of columns per training set; the top row is the noise."""
     methods = list(blocks[0].images)
     widths = [len(block.noise) for block in blocks]
-    size = (LABEL + CELL * sum(widths), 0.95 + CELL * (1 + len(methods)))
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(1, len(blocks), squeeze=False, width_ratios=widths)[0]
     labels = ["starting noise"]
     for method in methods:
-        times = " · ".join(f"{b.name} {duration(b.seconds[method])}".strip() for b in blocks)
-        labels.append(f"{method}\n{times}")
+        times = [f"{b.name} {duration(b.seconds[method])}".strip() for b in blocks]
+        pairs = [" · ".join(times[i : i + 2]) for i in range(0, len(times), 2)]
+        labels.append("\n".join([method, *pairs]))
+    letters = max(len(line) for label in labels for line in label.splitlines())
+    width = max(5.0, 0.4 + 0.073 * letters + CELL * sum(widths))
+    figure = Figure(figsize=(width, 0.95 + CELL * len(labels)), layout="constrained")
+    grid = figure.subplots(1, len(blocks), squeeze=False, width_ratios=widths)[0]
     for axes, block in zip(grid, blocks, strict=True):
         images = torch.cat([block.noise / 2, *(block.images[m] for m in methods)])
         draw_rows(axes, images, labels if axes is grid[0] else [""] * len(labels))

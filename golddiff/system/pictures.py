@@ -85,6 +85,8 @@ def draw_rows(
     columns = len(images) // len(labels)
     picture = mosaic(cells(images, CELL_SIDE), columns, CELL_GAP)
     axes.imshow(picture, interpolation="nearest")
+    # In the middle of wider room, constrained layout would see less of the labels than there is.
+    axes.set_anchor("W")
     height, width = picture.shape[0] / len(labels), picture.shape[1] / columns
     axes.set_yticks([(i + 0.5) * height for i in range(len(labels))], labels, fontsize=9)
     axes.set_xticks([(i + 0.5) * width for i in range(len(heads))], heads, fontsize=9)
@@ -93,13 +95,6 @@ def draw_rows(
     for text in axes.get_yticklabels():
         # Labels may be file names, in which "$" starts no formula.
         text.set_parse_math(False)
-
-
-def png(images: torch.Tensor) -> bytes:
-    """Images (n, C, H, W) as the bytes of one PNG, laid out by :func:`draw_grid`."""
-    file = io.BytesIO()
-    draw_grid(images).save(file, "PNG")
-    return file.getvalue()
 
 
 def data_uri(picture: Image.Image | Pixels) -> str:

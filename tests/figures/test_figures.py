@@ -4,7 +4,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import golddiff
-from golddiff.figures.methods import Block, draw_methods
+from golddiff.figures.methods import CELL, Block, draw_methods
 from golddiff.figures.trajectory import draw_trajectory, thinned
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import atomic_write
@@ -103,6 +103,18 @@ def test_the_methods_picture_names_each_method_and_its_time(tmp_path):
     assert labels == ["starting noise", "A\nset 12 ms", "B\nset 1.5 s"]
     save("out", figure, tmp_path / "methods.png")
     assert (tmp_path / "methods.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"), [("", 1), ("pictures of my holidays", 1), ("CIFAR-10", 3)]
+)
+def test_labels_of_any_length_are_whole_and_leave_the_pictures_their_size(name, sets):
+    images = {method: torch.zeros(5, 1, 4, 4) for method in ("GoldDiff (PCA)", "oracle")}
+    block = Block(name, name, images["oracle"], images, dict.fromkeys(images, 0.123))
+    figure = draw_methods(sets * [block])
+    FigureCanvasAgg(figure).draw()
+    assert all(label.get_window_extent().x0 >= 0 for label in figure.axes[0].get_yticklabels())
+    assert all(axes.bbox.width > 5 * 0.95 * CELL * figure.dpi for axes in figure.axes)
 
 
 def test_the_weights_shown_give_the_denoisers_posterior_mean(moons):
