@@ -182,7 +182,7 @@ def _write(job: _RestoreOptions, samples: golddiff.Samples, known: torch.Tensor)
         return count
     pictures = pictures_of(samples.images, known)
     shown = replace(samples, images=torch.stack(list(pictures.values())))
-    save("out", shown.grid(columns=len(shown)), job.out, samples.about)
+    save("out", shown.grid(columns=8), job.out, samples.about)  # with more they would be small
     return ", ".join(["what is known", count, *list(pictures)[job.n + 1 :]])
 
 

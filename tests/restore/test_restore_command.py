@@ -42,7 +42,9 @@ def test_restore_writes_its_files_and_refuses_bad_options(folder, capsys, monkey
     assert "What is known of the picture is put back" in page
     assert "give the output within" not in page  # the weighed images alone do not
     assert "distances those of the finished picture" in page
-    assert run([*command, "--upscale", "2", "--colours"]) == 0
+    assert run([*command, "--upscale", "2", "--colours", "--n", "6"]) == 0
+    with Image.open(folder / "out.png") as picture:  # nine, in two rows
+        assert picture.width < 5 * picture.height
     for options, message in (
         ([], "got nothing to restore"),
         (["--hole", "4,4,60,6"], "--hole: got 4,4,60,6, which is not inside"),
