@@ -172,7 +172,7 @@ def _card(
         figure(
             _patchwork(main, rows),
             "patchwork map",
-            "patchwork: each pixel has the colour of its main training image; others are grey",
+            "patchwork: the colour of each pixel's main source (of equals the first); others grey",
         ),
         figure(
             drawn[1],
