@@ -82,18 +82,19 @@ def _drawn(number: object) -> bool:
 def _race(body: Mapping[str, Any]) -> list[Panel]:
     """Panels of ``golddiff bench step``: time and error of each side by noise level."""
     levels = body["levels"]
-    sigmas = [level["sigma"] for level in levels]
+    sigmas, sides = [level["sigma"] for level in levels], list(levels[0]["sides"])
+    whose = f", {sides[0]}" if len(sides) == 1 else ""  # several are in the legend
 
     def lines(figure: str) -> list[Series]:
         return [
             Series(name, sigmas, [level["sides"][name][figure] for level in levels])
-            for name in levels[0]["sides"]
+            for name in sides
         ]
 
     errors = [line for line in lines("rmse") if any(value is not None for value in line.y)]
-    panels = [_falling("an image and step", "seconds", lines("seconds"))]
+    panels = [_falling(f"an image and step{whose}", "seconds", lines("seconds"))]
     if errors:
-        panels.append(_falling("error against the full scan", "RMSE", errors))
+        panels.append(_falling(f"error against the full scan{whose}", "RMSE", errors))
     return panels
 
 

@@ -81,6 +81,8 @@ def test_a_race_has_a_panel_of_times_and_one_of_known_errors():
         "theirs": [2.0, 2.0],
     }
     assert [line.name for line in error.series] == ["ours"]
+    alone = [{"sigma": 1.0, "sides": {"ours": sides["ours"]}}]  # no legend
+    assert all("ours" in panel.title for panel in panels_of({"levels": alone}))
 
 
 @pytest.mark.parametrize(
