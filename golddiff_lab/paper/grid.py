@@ -73,14 +73,14 @@ def _draw(context: Context, available: list[Here], part: bool) -> object:
             result = likeness(context, here, row)
             star = "*" if part and row.method == "kamb" else ""
             images[row.title + star] = unpacked(result["pictures"])[:shown]
-            seconds[row.title + star] = result["seconds"]["per_image_and_step"]
+            seconds[row.title + star] = result["seconds"]["processor_per_image_and_step"]
         reference = reference_of(context, here)
         # Packed and unpacked to round them like the other rows.
         images[ORACLE] = unpacked(packed(reference.images[:shown]))
-        seconds[ORACLE] = reference.seconds / (here.settings.n * here.settings.steps)
+        seconds[ORACLE] = reference.processor_seconds / (here.settings.n * here.settings.steps)
         noise = initial_noise(shown, here.store.shape, context.seed)
         blocks.append(Block(here.column.title, here.column.title, noise, images, seconds))
     steps = available[0].settings.steps
     note = f" *Kamb over at most {context.kamb_images:,} random images." if part else ""
-    caption = f"{steps} DDIM steps, seed {context.seed}; measured seconds an image and step.{note}"
+    caption = f"{steps} DDIM steps, seed {context.seed}; CPU time of an image and step.{note}"
     return draw_methods(blocks, caption)
