@@ -37,11 +37,14 @@ def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:
         labels.append("\n".join([method, *pairs]))
     letters = max(len(line) for label in labels for line in label.splitlines())
     width = max(5.0, 0.4 + 0.073 * letters + CELL * sum(widths))
-    figure = Figure(figsize=(width, 0.95 + CELL * len(labels)), layout="constrained")
+    tall = max(1.0, blocks[0].noise.shape[2] / blocks[0].noise.shape[3])
+    figure = Figure(figsize=(width, 0.95 + CELL * tall * len(labels)), layout="constrained")
     grid = figure.subplots(1, len(blocks), squeeze=False, width_ratios=widths)[0]
     for axes, block in zip(grid, blocks, strict=True):
         images = torch.cat([block.noise / 2, *(block.images[m] for m in methods)])
         draw_rows(axes, images, labels if axes is grid[0] else [""] * len(labels))
+        # In the middle of wider room, constrained layout would see too little of the labels.
+        axes.set_anchor("W")
         axes.set_title(block.title, fontsize=11, parse_math=False)
     figure.supxlabel(caption, fontsize=8.5, color="0.35")
     return figure

@@ -32,8 +32,7 @@ def draw_points(
     axes.scatter(points[:, 0], points[:, 1], s=14, color=BLUE, linewidths=0, label=label, zorder=3)
     axes.set_aspect("equal", adjustable="datalim")
     axes.tick_params(labelsize=8, color="0.6", labelcolor="0.4")
-    for spine in axes.spines.values():
-        spine.set_color("0.8")
+    axes.spines[:].set_color("0.8")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.09), ncols=2, frameon=False)
     if training.shape[-1] > 2:
         axes.set_xlabel(f"value 1 of {training.shape[-1]}")

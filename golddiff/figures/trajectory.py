@@ -36,7 +36,8 @@ def draw_trajectory(
     left = 0.25 + 0.075 * max(map(len, labels))
     width = max(5.0, left + CELL * len(shown))
     title, title_height = wrapped(title, width)
-    height = 0.7 + title_height + CELL * len(labels)
+    tall = rows[0][1].shape[2] / rows[0][1].shape[3]
+    height = 0.7 + title_height + CELL * tall * len(labels)
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     draw_rows(axes, torch.cat([images[shown] for _, images in rows[:ROWS]]), labels, heads)

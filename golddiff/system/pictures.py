@@ -85,16 +85,13 @@ def draw_rows(
     columns = len(images) // len(labels)
     picture = mosaic(cells(images, CELL_SIDE), columns, CELL_GAP)
     axes.imshow(picture, interpolation="nearest")
-    # In the middle of wider room, constrained layout would see less of the labels than there is.
-    axes.set_anchor("W")
     height, width = picture.shape[0] / len(labels), picture.shape[1] / columns
-    axes.set_yticks([(i + 0.5) * height for i in range(len(labels))], labels, fontsize=9)
+    middles = [(i + 0.5) * height for i in range(len(labels))]
+    # Labels may be file names, in which "$" starts no formula.
+    axes.set_yticks(middles, labels, fontsize=9, parse_math=False)
     axes.set_xticks([(i + 0.5) * width for i in range(len(heads))], heads, fontsize=9)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
-    for text in axes.get_yticklabels():
-        # Labels may be file names, in which "$" starts no formula.
-        text.set_parse_math(False)
 
 
 def data_uri(picture: Image.Image | Pixels) -> str:

@@ -106,15 +106,20 @@ def test_the_methods_picture_names_each_method_and_its_time(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "sets"), [("", 1), ("pictures of my holidays", 1), ("CIFAR-10", 3)]
+    ("name", "sets", "height"),
+    [("", 1, 4), ("pictures of my holidays", 1, 4), ("CIFAR-10", 3, 4), ("", 1, 16)],
 )
-def test_labels_of_any_length_are_whole_and_leave_the_pictures_their_size(name, sets):
-    images = {method: torch.zeros(5, 1, 4, 4) for method in ("GoldDiff (PCA)", "oracle")}
+def test_labels_of_any_length_are_whole_and_leave_the_pictures_their_size(name, sets, height):
+    images = {method: torch.zeros(5, 1, height, 4) for method in ("GoldDiff (PCA)", "oracle")}
     block = Block(name, name, images["oracle"], images, dict.fromkeys(images, 0.123))
-    figure = draw_methods(sets * [block])
-    FigureCanvasAgg(figure).draw()
-    assert all(label.get_window_extent().x0 >= 0 for label in figure.axes[0].get_yticklabels())
-    assert all(axes.bbox.width > 5 * 0.95 * CELL * figure.dpi for axes in figure.axes)
+    steps = [("GoldDiff (PCA)", torch.zeros(10, 1, height, 4))]
+    methods, trajectory = draw_methods(sets * [block]), draw_trajectory(steps, [1.0] * 10)
+    for figure, columns in ((methods, 5), (trajectory, 10)):
+        FigureCanvasAgg(figure).draw()
+        labels = figure.axes[0].get_yticklabels()
+        assert all(label.get_window_extent().x0 >= 0 for label in labels)
+        wide = columns * 0.95 * CELL * figure.dpi
+        assert all(axes.bbox.width > wide for axes in figure.axes)
 
 
 def test_the_weights_shown_give_the_denoisers_posterior_mean(moons):
