@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import golddiff
@@ -21,6 +22,7 @@ from golddiff.estimators.dial import dial
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.measurement import linear, pictures_of
 from golddiff.estimators.restoring import for_restoring
+from golddiff.figures.curves import COLOURS, Panel, Series, draw_panels
 from golddiff.noise import ddim_sigmas
 from golddiff.samplers import initial_noise
 from golddiff.support import Support
@@ -42,7 +44,7 @@ def draw_masks(store: ImageStore, threshold: float = 0.02) -> Figure:
     """The mask of one output value at falling noise levels."""
     _, height, width = store.shape
     shown = [20.0, 5.0, 2.0, 1.0, 0.3, 0.05]
-    figure = Figure(figsize=(9, 2), layout="constrained")
+    figure = Figure(figsize=(9, 1.8), layout="constrained")
     for axes, sigma in zip(figure.subplots(1, len(shown)), shown, strict=True):
         mask = locality_mask(store.factor(), sigma, threshold)  # (D, D), [input, output]
         output = height // 3 * width + width // 2
@@ -56,8 +58,7 @@ def draw_subsets(store: ImageStore) -> Figure:
     """The error of random and of nearest subsets to the full scan."""
     exact, levels = Optimal(store), ddim_sigmas(10)
     generator = np.random.default_rng(0)
-    figure = Figure(figsize=(9, 3.3), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
+    kinds: dict[str, list[Series]] = {"random subset": [], "nearest images": []}
     for k in (10, 100, 1000):
         nearest = GoldDiff(exact, PaperSchedule(k, k, store.n, store.n))
         errors = []
@@ -68,26 +69,27 @@ def draw_subsets(store: ImageStore) -> Figure:
             full = exact(x, sigma)
             gaps = (torch.from_numpy(drawn).reshape(x.shape) - full, nearest(x, sigma) - full)
             errors.append([max(float(gap.square().mean().sqrt()), 1e-7) for gap in gaps])
-        for axes, curve in zip((left, right), np.transpose(errors), strict=True):
-            axes.loglog(levels, curve, marker="o", label=f"{k:,} of {store.n:,}")
-    for axes, kind in ((left, "random subset"), (right, "nearest images")):
-        axes.set(title=kind, xlabel="noise level sigma")
-        axes.legend()
-    left.set_ylabel("RMSE to all images (1e-7 or less)")
+        for lines, curve in zip(kinds.values(), np.transpose(errors), strict=True):
+            lines.append(Series(f"{k:,} of {store.n:,}", levels, curve))
+    y = "RMSE to all images (1e-7 or less)"
+    figure = draw_panels(
+        [Panel(kind, "noise level σ", y, lines, "log", "log", falling=True)
+         for kind, lines in kinds.items()]
+    )  # fmt: skip
+    for axes in figure.axes:
+        axes.set_ylim(5e-8, 1)
     return figure
 
 
 def draw_dials(stores: dict[str, ImageStore]) -> Figure:
     """Novelty against the mask threshold."""
-    figure = Figure(figsize=(6, 3.5), layout="constrained")
-    axes = figure.subplots()
+    lines = []
     for name, store in stores.items():
         found = dial(store)
-        axes.semilogx(found.thresholds, found.novelty, marker="o", label=f"{name}, {store.n:,}")
-    axes.set(xlabel="mask threshold", ylabel="novelty of the pictures", ylim=(0, None))
-    axes.axhline(0.7, color="0.6", linestyle=":", label="the default, 0.7")
-    axes.legend()
-    return figure
+        lines.append(Series(f"{name}, {store.n:,}", found.thresholds, found.novelty))
+    ends = [f(f(line.x) for line in lines) for f in (min, max)]
+    lines.append(Series("the default, 0.7", ends, [0.7, 0.7], dashed=True))
+    return draw_panels([Panel("", "mask threshold", "novelty of the pictures", lines, "log")])
 
 
 def draw_patchwork(store: ImageStore, row: int = 7) -> Figure:
@@ -98,17 +100,23 @@ def draw_patchwork(store: ImageStore, row: int = 7) -> Figure:
         noise = torch.randn(store.shape, generator=torch.Generator().manual_seed(1))
         x = (store.images([row])[0] + sigma * noise)[None]
         (found,) = denoiser.attribute(x, sigma)
-        names, colours = np.unique(found.patchwork(), return_inverse=True)
+        main = found.patchwork()
         heaviest, weights = found.top_images(5)
-        panels[0].imshow(denoiser(x, sigma)[0, 0], cmap="gray")
-        panels[0].set_title(f"output\nsigma {sigma:g}", fontsize=9)
-        panels[1].imshow(colours.reshape(store.shape[1:]), cmap="tab20")
-        panels[1].set_title(f"main sources\n{len(names)} images", fontsize=9)
-        for axes, image, weight in zip(panels[2:], store.images(heaviest), weights, strict=True):
-            axes.imshow(image[0], cmap="gray")
-            axes.set_title(f"{weight:.1%}", fontsize=9)
-        for axes in panels:
-            axes.set_axis_off()
+        colours = np.full((*main.shape, 3), 0.8)
+        for image, colour in zip(heaviest, COLOURS, strict=False):
+            colours[main == image] = to_rgb(colour)
+        shown = [denoiser(x, sigma)[0], None, *store.images(heaviest)]
+        heads = [f"output\nsigma {sigma:g}", f"main sources\n{len(np.unique(main))} images"]
+        heads += [f"{weight:.1%}" for weight in weights]
+        edges = ["white", "white", *COLOURS]
+        for axes, image, head, edge in zip(panels, shown, heads, edges, strict=False):
+            if image is None:
+                axes.imshow(colours)
+            else:
+                axes.imshow(image[0], cmap="gray", vmin=-1, vmax=1)
+            axes.set(xticks=[], yticks=[])
+            axes.set_title(head, fontsize=9)
+            axes.spines[:].set(color=edge, linewidth=4)
     return figure
 
 
@@ -120,7 +128,7 @@ def draw_methods(store: ImageStore, n: int = 8) -> Figure:
         rows[name] = golddiff.sample(golddiff.create(name, store), n, seed=0).images
     figure = Figure(figsize=(8, 0.82 * len(rows)), layout="constrained")
     for axes, (name, images) in zip(figure.subplots(len(rows)), rows.items(), strict=True):
-        axes.imshow(draw_grid(images, columns=n).convert("RGB"))
+        axes.imshow(draw_grid(images, columns=n).convert("RGB"), interpolation="nearest")
         axes.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=10)
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
