@@ -65,7 +65,8 @@ def draw_concentration(
     panels = concentration(store, seed, levels)
     points = plane(store.images())
     start = _on_paper(panels[0])
-    width = 2.35 * len(panels) + 0.7
+    across, down = np.ptp(np.vstack([points, start]), axis=0)
+    width = float(np.clip(2.2 * across / down, 1.8, 2.35)) * len(panels) + 0.7
     figure = Figure(figsize=(width, 5.0))
     grid = figure.subplots(2, len(panels), squeeze=False)
     figure.subplots_adjust(
