@@ -163,6 +163,5 @@ def test_clear_leaves_files_that_golddiff_did_not_make(folder, tmp_path):
     assert entries() == []
 
 
-def test_clearing_an_unknown_name_is_refused(capsys):
-    assert run(["cache", "--clear", "nothing"]) == 2
-    assert "names: 'nothing' is not in" in capsys.readouterr().err
+def test_clearing_an_unknown_name_is_refused(fails):
+    assert "names: 'nothing' is not in" in fails("cache", "--clear", "nothing")

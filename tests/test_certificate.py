@@ -10,16 +10,14 @@ from golddiff import PCA, AdaptiveSchedule, GoldDiff, Optimal, PaperSchedule
 from golddiff.supports.certificate import certify, least_squares
 from golddiff.supports.index.image_index import Index
 from golddiff.system.errors import ArgumentError, StoreError
+from reliability.reference import optimal
 
 STORES = int(os.environ.get("GOLDDIFF_CERTIFICATE_STORES", "3"))  # per kind; 72 cases a store
 
 
 def exact_mean(store, x, sigma, rows=None):
     rows = np.arange(store.n) if rows is None else rows
-    values = store.values(rows).astype(np.float64)
-    logits = -((values - x.astype(np.float64)) ** 2).sum(1) / (2 * sigma**2)
-    weights = np.exp(logits - logits.max())
-    return weights @ values / weights.sum()
+    return optimal(x.astype(np.float64), sigma, store.values(rows).astype(np.float64))
 
 
 def case(kind, seed, make_store, smooth_images):

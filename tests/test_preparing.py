@@ -118,14 +118,13 @@ class TestCommand:
         assert figures["sigmas"] == noise_levels(3, "ddim")
         assert figures["method"] == "golddiff-pca"
 
-    def test_a_read_only_store_is_refused_before_computing(self, path, capsys, monkeypatch):
+    def test_a_read_only_store_is_refused_before_computing(self, path, fails, monkeypatch):
         def refuse(name, path, suffixes=()):
             raise ArgumentError(f"{name}: {path} cannot be written (Read-only file system)")
 
         monkeypatch.setattr(sys.modules["golddiff.cli.prepare"], "check_writable", refuse)
         monkeypatch.setattr(masks, "locality_mask", None)
-        assert run(["prepare", path, "--method", "pca"]) == 2
-        assert "cannot be written" in capsys.readouterr().err
+        assert "cannot be written" in fails("prepare", path, "--method", "pca")
 
     def test_a_disk_too_full_for_the_results_is_told(self, path, fails, monkeypatch):
         def full(name, path):

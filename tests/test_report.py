@@ -43,6 +43,12 @@ class Page(HTMLParser):
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
+    def pictures(self):
+        return [
+            Image.open(io.BytesIO(base64.b64decode(address.split(",")[1])))
+            for address in self.addresses
+        ]
+
 
 def write(store, denoiser, path, n=3, **arguments):
     run = sample(denoiser, n, attribution=True)
@@ -66,10 +72,7 @@ def test_a_report_is_one_page_without_links_or_scripts(store, make, tmp_path):
 
 def test_a_report_begins_with_output_patchwork_nearest_and_sources(store, tmp_path):
     _, text = write(store, Optimal(store), tmp_path / "r.html", n=1, settings={"seed": 0})
-    *pictures, _plot = (
-        np.asarray(Image.open(io.BytesIO(base64.b64decode(a.split(",")[1]))))
-        for a in Page(text).addresses
-    )
+    *pictures, _plot = map(np.asarray, Page(text).pictures())
     run = sample(Optimal(store), 1)
     output = ((run.images[0].clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
     assert np.array_equal(pictures[0], output)
@@ -151,10 +154,7 @@ def test_latents_are_shown_as_decoded_images(make_store, tmp_path):
         return latents[:, :3].repeat_interleave(2, -1).repeat_interleave(2, -2)
 
     _, text = write(store, GoldDiff(Optimal(store)), tmp_path / "r.html", to_images=to_images)
-    sizes = [
-        Image.open(io.BytesIO(base64.b64decode(a.split(",")[1]))).size for a in Page(text).addresses
-    ]
-    assert sizes[0] == (8, 8)
+    assert Page(text).pictures()[0].size == (8, 8)
     _, text = write(store, Optimal(store), tmp_path / "plain.html")
     Page(text)
 

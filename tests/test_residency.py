@@ -19,7 +19,6 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA
-from golddiff.store import statistics
 from golddiff.store.device import DeviceStore
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import FACTOR_IMAGES, LARGE, covariance_factor, factor_rows
@@ -254,12 +253,6 @@ class TestFactorOfASample:
         assert store.factors.identifier() == mark
         assert other.factors.identifier() != mark
         assert ImageStore.open(store.path).factors.identifier() == other.factors.identifier()
-
-    @pytest.mark.parametrize(("n", "d", "images"), [(90, 4, 90), (90, 5, 50), (40, 5, 40)])
-    def test_a_factor_uses_a_sample_of_large_images_only(self, monkeypatch, n, d, images):
-        monkeypatch.setattr(statistics, "LARGE", 4)
-        monkeypatch.setattr(statistics, "FACTOR_IMAGES", 50)
-        assert len(statistics.factor_rows(np.arange(n), d)) == images
 
     def test_a_store_without_other_references_computes_its_factor(self, tmp_path, smooth_images):
         ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")

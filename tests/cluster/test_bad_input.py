@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.store.images import ImageStore
@@ -58,10 +57,9 @@ def test_invalid_options_are_refused(shards, option, value):
         ShardedStore.open(shards, **{option: value})
 
 
-def test_info_on_a_sharded_store_names_sample_cluster(tmp_path, capsys):
+def test_info_on_a_sharded_store_names_sample_cluster(tmp_path, fails):
     (tmp_path / "shards.json").touch()
-    assert run(["info", str(tmp_path)]) == 2
-    assert "is in shards, which golddiff sample --cluster" in capsys.readouterr().err
+    assert "is in shards, which golddiff sample --cluster" in fails("info", str(tmp_path))
 
 
 def test_a_missing_damaged_or_newer_shards_json_is_refused(tmp_path):

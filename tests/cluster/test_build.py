@@ -1,7 +1,6 @@
 """Shards built on a cluster hold the images of a single store, in its order."""
 
 import functools
-import io
 import json
 import shutil
 import zipfile
@@ -12,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from PIL import Image
 
 import golddiff
 from golddiff.cli import run
@@ -25,6 +23,7 @@ from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError, BusyError, SourceError, StoreError
 from golddiff.system.files import locked
 from golddiff.system.folders import lock_of
+from tests.sources.make import encoded
 
 from .conftest import part as build_part
 
@@ -38,11 +37,9 @@ def sources(tmp_path_factory):
     for i in range(60):
         name = root / "folder" / f"class{i % 3}" / f"{i:03d}.png"
         name.parent.mkdir(parents=True, exist_ok=True)
-        image = Image.fromarray(generator.integers(0, 256, (6, 6, 3), dtype=np.uint8))
-        image.save(name)
-        encoded = io.BytesIO()
-        image.save(encoded, "PNG")
-        rows.append({"image": {"bytes": encoded.getvalue(), "path": None}, "label": f"c{i % 4}"})
+        image = encoded(generator.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+        name.write_bytes(image)
+        rows.append({"image": {"bytes": image, "path": None}, "label": f"c{i % 4}"})
     (root / "parquet").mkdir()
     for number, part in enumerate((rows[:25], rows[25:])):
         table = pa.Table.from_pylist(part)
@@ -225,10 +222,9 @@ def test_the_command_line_indexes_and_samples(cluster, sources, tmp_path, capsys
     assert (record["share"], list(record["missing"])) == (0.5, [str(out / "shard-00001")])
 
 
-def test_the_command_line_names_a_lost_shard(cluster, tmp_path, capsys):
+def test_the_command_line_names_a_lost_shard(cluster, tmp_path, fails):
     Listing([ShardRecord("nowhere", 5, "x")]).write(tmp_path)
-    assert run(["sample", "--cluster", "local", "--store", str(tmp_path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = fails("sample", "--cluster", "local", "--store", str(tmp_path))
     assert f"shard {tmp_path / 'nowhere'} is lost: " in line
     assert "does not exist" in line
 

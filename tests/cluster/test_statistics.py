@@ -58,10 +58,3 @@ def test_masks_of_units_are_computed_once(split_patches, patches, monkeypatch):
     np.testing.assert_array_equal(computed, shares(patches))
     monkeypatch.setattr(masks, "unit_counts", None)
     np.testing.assert_array_equal(shares(split_patches), computed)
-
-
-def test_shards_may_exceed_the_memory_limit(split_patches, patches, queries):
-    x = queries(patches, SIGMA, 1)
-    for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Optimal(s))):
-        assert (make(split_patches)(x, SIGMA) - make(patches)(x, SIGMA)).abs().max() < 1e-5
-    assert split_patches.factor().images == patches.n

@@ -17,6 +17,7 @@ from golddiff import (
     Kamb,
     Optimal,
     PatchMixture,
+    PSPCFlex,
     PSPCSquare,
     Wiener,
     create,
@@ -180,18 +181,39 @@ def test_half_precision_queries_give_float32(denoiser):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("method", "arguments", "message"),
     [
-        ({"mask_threshold": -0.1}, "mask_threshold: got -0.1, expected 0 to 1"),
-        ({"mask_threshold": 1.01}, "mask_threshold: got 1.01, expected 0 to 1"),
-        ({"mask_threshold": float("nan")}, "mask_threshold: got nan"),
-        ({"weighting": "sws"}, "weighting: got 'sws', expected 'ss' or 'wss'"),
-        ({"batch_size": 0}, "batch_size: got 0"),
+        (PCA, {"mask_threshold": -0.1}, "mask_threshold: got -0.1, expected 0 to 1"),
+        (PCA, {"mask_threshold": 1.01}, "mask_threshold: got 1.01, expected 0 to 1"),
+        (PCA, {"mask_threshold": float("nan")}, "mask_threshold: got nan"),
+        (PCA, {"weighting": "sws"}, "weighting: got 'sws', expected 'ss' or 'wss'"),
+        (PCA, {"batch_size": 0}, "batch_size: got 0"),
+        (SCFDM, {"smoothing": -1}, "smoothing: got"),
+        (SCFDM, {"copies": 0}, "copies: got"),
+        (SCFDM, {"seed": -1}, "seed: got"),
+        (GaussianMixture, {"components": 0}, "components: got 0, expected an integer of 1 or more"),
+        (GaussianMixture, {"components": 2.5}, "components: got 2.5"),
+        (GaussianMixture, {"rank": 0}, "rank: got 0"),
+        (GaussianMixture, {"rank": True}, "rank: got True"),
+        (GaussianMixture, {"shrinkage": -1}, "shrinkage: got -1"),
+        (GaussianMixture, {"shrinkage": float("nan")}, "shrinkage: got nan"),
+        (PatchMixture, {"side": 0}, "side: got 0, expected an integer of 1 or more"),
+        (PatchMixture, {"side": 5}, "side: got 5, expected at most 4"),
+        (PatchMixture, {"components": 2.5}, "components: got 2.5"),
+        (PatchMixture, {"rank": True}, "rank: got True"),
+        (PatchMixture, {"shrinkage": -1}, "shrinkage: got -1"),
     ],
 )
-def test_bad_arguments_of_pca_are_refused(denoiser, arguments, message):
+def test_bad_arguments_of_a_method_are_refused(denoiser, method, arguments, message):
     with pytest.raises(ArgumentError, match=message):
-        PCA(denoiser.store, **arguments)
+        method(denoiser.store, **arguments)
+
+
+@pytest.mark.parametrize("method", [Kamb, PatchMixture, PSPCSquare, PSPCFlex])
+def test_methods_that_compare_patches_refuse_points(make_store, method):
+    message = rf"{method.__name__} needs images .*, got data of shape \(2,\)"
+    with pytest.raises(ArgumentError, match=message):
+        method(make_store("moons", limit=9))
 
 
 NUMBERS = {

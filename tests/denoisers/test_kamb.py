@@ -232,8 +232,3 @@ def test_bad_patch_sizes_are_refused(digits, patch_sizes, message):
 def test_an_unknown_boundary_is_refused_with_the_known_ones(digits):
     with pytest.raises(ArgumentError, match=r"boundary: got 'reflect'.*zeros.*circular.*none"):
         Kamb(digits, 3, "reflect")
-
-
-def test_points_are_refused(make_store):
-    with pytest.raises(ArgumentError, match=r"Kamb needs images .*, got data of shape \(2,\)"):
-        Kamb(make_store(pixels(4, (2,), np.float32)), 3)

@@ -9,7 +9,6 @@ from threadpoolctl import threadpool_limits
 
 from golddiff import GaussianMixture, Wiener
 from golddiff.estimators.mixture import fit, posterior_mean
-from golddiff.system.errors import ArgumentError
 from reliability import reference
 from reliability.numbers.paths import full_covariances
 
@@ -133,22 +132,6 @@ def test_on_two_moons_it_beats_wiener(make_store):
         for denoiser in (GaussianMixture(store), Wiener(store))
     )
     assert mixture < 0.8 * wiener
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"components": 0}, "components: got 0, expected an integer of 1 or more"),
-        ({"components": 2.5}, "components: got 2.5"),
-        ({"rank": 0}, "rank: got 0"),
-        ({"rank": True}, "rank: got True"),
-        ({"shrinkage": -1}, "shrinkage: got -1"),
-        ({"shrinkage": float("nan")}, "shrinkage: got nan"),
-    ],
-)
-def test_bad_arguments_are_refused(store, arguments, message):
-    with pytest.raises(ArgumentError, match=message):
-        GaussianMixture(store, **arguments)
 
 
 def test_clusters_do_not_depend_on_the_number_of_threads(make_store):

@@ -68,15 +68,6 @@ def test_scfdm_has_no_posterior(store, queries):
             smoothed.posterior(queries(store, 1.0), 1.0)
 
 
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [({"smoothing": -1}, "smoothing"), ({"copies": 0}, "copies"), ({"seed": -1}, "seed")],
-)
-def test_bad_settings_are_refused(store, settings, name):
-    with pytest.raises(golddiff.ArgumentError, match=f"{name}: got"):
-        SCFDM(store, **settings)
-
-
 def test_all_searches_find_the_nearest_image(store, queries):
     index = open_or_build(store)
     metric = IndexedBlocks.of(index, np.ones((1, store.d), np.float32))

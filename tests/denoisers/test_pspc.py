@@ -195,8 +195,8 @@ def test_bad_arguments_are_refused(make_store, smooth_images, make, message):
         make(make_store(smooth_images(3, (1, 6, 6))))
 
 
-def test_bad_heatmaps_and_points_are_refused(make_store, smooth_images, tmp_path):
-    store, points = make_store(smooth_images(3, (1, 6, 6))), make_store(torch.randn(9, 2))
+def test_bad_heatmaps_are_refused(make_store, smooth_images, tmp_path):
+    store = make_store(smooth_images(3, (1, 6, 6)))
     for maps in (np.ones((2, 5, 5, 5, 5)), np.ones(3), np.ones((2, 6, 6, 6, 6), np.int64)):
         np.save(tmp_path / "maps.npy", maps)
         with pytest.raises(ArgumentError, match="expected floats"):
@@ -215,6 +215,3 @@ def test_bad_heatmaps_and_points_are_refused(make_store, smooth_images, tmp_path
     np.save(tmp_path / "maps.npy", np.ones((2, 6, 6, 6, 6)))
     with pytest.raises(ArgumentError, match="thresholds: got 3, expected one, or 2"):
         PSPCFlex(store, (0.5, 0.5, 0.5), tmp_path / "maps.npy")
-    for make in (PSPCSquare, PSPCFlex):
-        with pytest.raises(ArgumentError, match="needs images"):
-            make(points)

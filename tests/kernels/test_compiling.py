@@ -1,7 +1,5 @@
 """Compiling takes seconds, so each loop is compiled once for each data type of images."""
 
-import torch
-
 import golddiff
 from golddiff.kernels.pca_cpu import _masked_posterior
 from golddiff.kernels.pca_moments import _masked_moments
@@ -18,9 +16,3 @@ def test_loops_are_compiled_once_for_each_data_type(make_store, smooth_images, q
     for loop in (_masked_posterior, _masked_moments, _pairs, _weights):
         types = [signature[0].dtype for signature in loop.signatures]
         assert len(types) == len(set(types)) == 2, loop
-
-
-def test_torch_compiles_around_a_denoiser(make_store, smooth_images, queries):
-    denoiser, x = golddiff.PCA(store := make_store(smooth_images(20))), queries(store, 1.0)
-    double = torch.compile(lambda x: 2 * denoiser(x, 1.0), backend="eager")
-    assert torch.equal(double(x), 2 * denoiser(x, 1.0))

@@ -186,9 +186,6 @@ class TestRun:
             (["--plot", "x.svg"], "plot: got"),
         ],
     )
-    def test_bad_input_gives_one_line(self, store, capsys, arguments, message, monkeypatch):
+    def test_bad_input_gives_one_line(self, store, fails, arguments, message, monkeypatch):
         monkeypatch.setattr(scaling, "mixed", None)
-        assert run(["bench", "scaling", "--data", str(store.path), *arguments]) == 2
-        error = capsys.readouterr().err
-        assert message in error
-        assert len(error.strip().splitlines()) == 1
+        assert message in fails("bench", "scaling", "--data", str(store.path), *arguments)

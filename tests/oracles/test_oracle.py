@@ -82,6 +82,11 @@ def test_network_without_null_class_requires_labels(conditional):
         ([1.0], 1.0, None, "x: got list"),
         (np.zeros((2, 1, 8, 8)), 1.0, None, "x: got ndarray"),
         (torch.full((1, 1, 8, 8), float("nan")), 1.0, None, "x: holds NaN"),
+        (torch.zeros(1, 1, 8, 8, device="meta"), 1.0, None, "x: got .*, expected a dense tensor"),
+        (torch.zeros(1, 1, 8, 8).to_sparse(), 1.0, None, "x: got .*, expected a dense tensor"),
+        (torch.zeros(2, 1, 8, 8), None, None, "sigma: got None"),
+        (torch.zeros(2, 1, 8, 8), "a", None, "sigma: got 'a'"),
+        (torch.zeros(2, 1, 8, 8), 1j, None, "sigma: got 1j"),
         (torch.zeros(2, 1, 8, 8), 0.0, None, "sigma: got 0.0"),
         (torch.zeros(2, 1, 8, 8), -1, None, "sigma: got -1.0"),
         (torch.zeros(2, 1, 8, 8), float("inf"), None, "sigma: got inf"),
@@ -92,6 +97,7 @@ def test_network_without_null_class_requires_labels(conditional):
         (torch.zeros(2, 1, 8, 8), 1.0, [0, 1, 2], r"labels: got shape \(3,\)"),
         (torch.zeros(2, 1, 8, 8), 1.0, 0.5, "labels: got torch.float64"),
         (torch.zeros(2, 1, 8, 8), 1.0, True, "labels: got True, expected integers"),
+        (torch.zeros(2, 1, 8, 8), 1.0, "a", "labels: got 'a'"),
     ],
 )
 def test_bad_input_is_named(conditional, x, sigma, labels, message):

@@ -311,7 +311,7 @@ def test_what_is_known_is_shown_as_it_was_given_also_where_it_is_blurred(smooth_
 
 def test_transparent_pixels_are_missing_beside_a_hole_and_nearly_opaque_ones_are_not():
     picture = Image.new("RGBA", (16, 16), (90, 90, 90, 250))
-    picture.paste((0, 0, 0, 249), (0, 0, 4, 16))
+    picture.paste((0, 0, 0, 249), (0, 0, 4, 16))  # a soft eraser leaves a rim
     mask = Image.new("L", (16, 16))
     mask.paste(255, (12, 0, 16, 16))
     for missing, columns in ((None, 12), (mask, 8)):

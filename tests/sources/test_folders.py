@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from golddiff.sources import open_source
-from golddiff.system.errors import ArgumentError, SourceError
+from golddiff.system.errors import SourceError
 
 from .make import encoded, first, pixels, png, read
 
@@ -96,18 +96,21 @@ def test_unsupported_image_files_are_counted_in_a_warning(tmp_path, caplog):
     assert "(.heic) are left out, 2 in all, such as b.HEIC; convert them" in line
 
 
-@pytest.mark.parametrize("names", [[], ["notes.txt"]])
-def test_a_folder_without_images_is_refused(tmp_path, names):
-    for name in names:
-        (tmp_path / name).write_text("nothing")
-    with pytest.raises(SourceError, match="holds no images"):
-        open_source(tmp_path)
-
-
-def test_the_error_for_a_save_to_disk_folder_names_load_from_disk(tmp_path):
-    (tmp_path / "data-00000-of-00001.arrow").touch()
-    with pytest.raises(SourceError, match="load_from_disk"):
-        open_source(tmp_path)
+@pytest.mark.parametrize(
+    ("files", "source", "message"),
+    [
+        ([], ".", "holds no images"),
+        (["notes.txt"], ".", "holds no images"),
+        (["data-00000-of-00001.arrow"], ".", "load_from_disk"),  # of Dataset.save_to_disk
+        (["000.png"], "000.png", "single image"),
+        (["notes.txt"], "notes.txt", r"\.parquet"),  # one of the known types
+    ],
+)
+def test_a_file_or_folder_without_a_set_of_images_is_refused(tmp_path, files, source, message):
+    for name in files:
+        (tmp_path / name).write_bytes(png())
+    with pytest.raises(SourceError, match=message):
+        open_source(tmp_path / source)
 
 
 def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path, caplog):
@@ -252,24 +255,6 @@ def test_an_edm_table_labels_a_folder(tmp_path):
     pairs = [[f"00000/{i:03}.png", 2 - i] for i in range(3)]
     (tmp_path / "dataset.json").write_text(json.dumps({"labels": pairs}))
     assert read(open_source(tmp_path))[1].tolist() == [2, 1, 0]
-
-
-def test_a_single_image_file_is_refused(tmp_path):
-    fill(tmp_path, 1)
-    with pytest.raises(SourceError, match="single image"):
-        open_source(tmp_path / "000.png")
-
-
-def test_the_error_for_an_unknown_file_lists_known_types(tmp_path):
-    (tmp_path / "notes.txt").write_text("nothing")
-    with pytest.raises(SourceError, match=r"\.parquet"):
-        open_source(tmp_path / "notes.txt")
-
-
-def test_a_label_count_mismatch_states_both_counts(tmp_path):
-    fill(tmp_path, 3)
-    with pytest.raises(ArgumentError, match="2 labels were given for 3"):
-        open_source(tmp_path, labels=[0, 1])
 
 
 def test_an_unreadable_sub_folder_is_named(tmp_path, monkeypatch):

@@ -16,6 +16,11 @@ class Unreachable:
         raise ConnectionError("no network")
 
 
+def dataset_of(count):
+    features = datasets.Features({"image": datasets.Image()})
+    return datasets.Dataset.from_dict({"image": [{"bytes": png()}] * count}, features=features)
+
+
 @pytest.fixture
 def no_hub(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "HfApi", Unreachable)
@@ -65,9 +70,7 @@ def test_a_dataset_of_the_hub_is_read(monkeypatch):
 
     def load(name, split):
         assert (name, split) == ("user/name", "test")
-        rows = {"image": [{"bytes": png()}]}
-        features = datasets.Features({"image": datasets.Image()})
-        return datasets.Dataset.from_dict(rows, features=features)
+        return dataset_of(1)
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Known)
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -81,10 +84,7 @@ def test_novelty_loads_images_of_the_hub_once(monkeypatch):
 
     def load(name, split):
         loaded.append(name)
-        rows = {"image": [{"bytes": png()}] * 2}
-        return datasets.Dataset.from_dict(
-            rows, features=datasets.Features({"image": datasets.Image()})
-        )
+        return dataset_of(2)
 
     monkeypatch.setattr("golddiff.sources.hub.load_from_hub", load)
     assert run(["novelty", "user/name", "patches", "--size", "8"]) == 0
@@ -95,17 +95,9 @@ def test_novelty_loads_images_of_the_hub_once(monkeypatch):
 def test_the_local_cache_is_used_when_the_hub_is_unreachable(monkeypatch):
     def load(name, split):
         assert datasets.config.HF_HUB_OFFLINE
-        rows = {"image": [{"bytes": png()}]}
-        features = datasets.Features({"image": datasets.Image()})
-        return datasets.Dataset.from_dict(rows, features=features)
+        return dataset_of(1)
 
     before = datasets.config.HF_HUB_OFFLINE
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert open_source("user/name").total == 1
     assert before == datasets.config.HF_HUB_OFFLINE
-
-
-@pytest.mark.parametrize("name", ["a/b/c", "what is this", "a//b"])
-def test_an_invalid_dataset_name_is_a_missing_path(name):
-    with pytest.raises(SourceError, match="does not exist"):
-        open_source(name)

@@ -63,24 +63,18 @@ def test_a_truncated_idx_file_is_named(tmp_path, cut):
         open_source(path)
 
 
-def test_an_idx_file_with_extra_bytes_is_refused(tmp_path):
-    path = write_idx(tmp_path / "train-images-idx3-ubyte", IMAGES)
-    path.write_bytes(path.read_bytes() + b"x")
-    with pytest.raises(SourceError, match="damaged"):
-        open_source(path)
-
-
-def test_a_forged_idx_header_reserves_no_memory(tmp_path):
+@pytest.mark.parametrize(
+    ("head", "body", "message"),
+    [
+        ((0, 0, 8, 1), b"\0\0\0\1" + b"xx", "damaged"),  # a byte too many
+        ((0, 0, 8, 3), b"\xff" * 12 + b"few", "holds 3"),  # reserves no memory
+        ((0, 0, 8, 200), b"\0\0\0\1" * 200 + b"x", "train-images-idx3-ubyte cannot be read"),
+    ],
+)
+def test_a_forged_idx_header_is_refused(tmp_path, head, body, message):
     path = tmp_path / "train-images-idx3-ubyte"
-    path.write_bytes(bytes((0, 0, 8, 3)) + b"\xff" * 12 + b"few")
-    with pytest.raises(SourceError, match="holds 3"):
-        open_source(path)
-
-
-def test_an_idx_header_with_too_many_dimensions_is_refused(tmp_path):
-    path = tmp_path / "train-images-idx3-ubyte"
-    path.write_bytes(bytes((0, 0, 8, 200)) + b"\0\0\0\1" * 200 + b"x")
-    with pytest.raises(SourceError, match="train-images-idx3-ubyte cannot be read"):
+    path.write_bytes(bytes(head) + body)
+    with pytest.raises(SourceError, match=message):
         open_source(path)
 
 

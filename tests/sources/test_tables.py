@@ -127,10 +127,19 @@ def test_a_column_of_arrays_is_said_to_hold_no_encoded_images(tmp_path):
         open_source(tmp_path / "a.parquet")
 
 
-def test_text_labels_become_sorted_classes(tmp_path):
-    path = write_parquet(tmp_path / "a.parquet", PNGS[:3], ["dog", "cat", "dog"])
-    source = open_source(path)
-    assert source.info.class_names == ("cat", "dog")
+@pytest.mark.parametrize(
+    ("labels", "class_names"),
+    [
+        (["dog", "cat", "dog"], ("cat", "dog")),
+        (pa.array(["dog", "cat", "dog"]).dictionary_encode(), ("cat", "dog")),  # as of pandas
+        ([True, False, True], None),
+    ],
+)
+def test_text_and_categories_become_sorted_classes_and_booleans_are_labels(
+    tmp_path, labels, class_names
+):
+    source = open_source(write_parquet(tmp_path / "a.parquet", PNGS[:3], labels))
+    assert source.info.class_names == class_names
     assert read(source)[1].tolist() == [1, 0, 1]
 
 
@@ -159,15 +168,6 @@ def test_files_whose_labels_differ_in_type_are_refused(tmp_path):
         write_parquet(tmp_path / f"{name}.parquet", PNGS[:2], labels)
     with pytest.raises(SourceError, match="the files' columns 'label' differ in type"):
         open_source(tmp_path)
-
-
-def test_categories_of_pandas_and_booleans_are_labels(tmp_path):
-    categories = pa.array(["dog", "cat", "dog"]).dictionary_encode()
-    source = open_source(write_parquet(tmp_path / "a.parquet", PNGS[:3], categories))
-    assert source.info.class_names == ("cat", "dog")
-    assert read(source)[1].tolist() == [1, 0, 1]
-    source = open_source(write_parquet(tmp_path / "b.parquet", PNGS[:3], [True, False, True]))
-    assert read(source)[1].tolist() == [1, 0, 1]
 
 
 def test_labels_that_are_all_minus_one_are_ignored(tmp_path, caplog):

@@ -1,6 +1,5 @@
 """File names of a store's images: stored if the source has them, and shown with outputs."""
 
-import io
 import pickle
 import shutil
 import zipfile
@@ -15,12 +14,11 @@ import golddiff
 from golddiff.figures.sources import image_name
 from golddiff.sources import open_source
 from golddiff.system.errors import StoreError
+from tests.sources.make import encoded
 
 
 def picture(value: int) -> bytes:
-    body = io.BytesIO()
-    Image.fromarray(np.full((8, 8), 20 * value, np.uint8)).save(body, "PNG")
-    return body.getvalue()
+    return encoded(np.full((8, 8), 20 * value, np.uint8))
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The handlers of the page's controls, called without a page."""
 
-import io
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +22,7 @@ from golddiff.studio.layout import build_page
 from golddiff.studio.library import Library
 from golddiff.studio.restore_tab import Restorer
 from golddiff.system.errors import ArgumentError
+from tests.sources.make import encoded
 from tests.studio.test_inputs import as_url
 
 STEPS = 2
@@ -91,12 +91,6 @@ def restored(handlers, data, hole="black", blur=0, n=1, noise="0.1"):
     settings = ("s", data, as_url(sheet), 1, False, blur, n, noise)
     restorer, page = Restorer(handlers.library), SimpleNamespace(session_hash="page")
     return list(restorer.restored(*settings, page))[-1]
-
-
-def encoded(image, kind="png", **options):
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def test_two_pages_may_upload_the_same_picture(handlers, tmp_path):

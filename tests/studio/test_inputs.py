@@ -1,9 +1,7 @@
 import base64
-import io
 import struct
 import zlib
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -11,6 +9,7 @@ from PIL import Image
 from golddiff.sources.picture import MAX_BYTES, fit_to_shape, read_picture
 from golddiff.studio.inputs import SIDE, drawn
 from golddiff.system.errors import ArgumentError
+from tests.sources.make import encoded, pixels
 
 
 def saved(tmp_path, image, name="image.png"):
@@ -60,26 +59,18 @@ def test_too_many_bytes_are_refused_unread(tmp_path):
         read_picture("upload", tmp_path / "large.png")
 
 
-@pytest.mark.parametrize("contents", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"<svg/>"])
-def test_files_that_are_no_image_are_refused(tmp_path, contents):
+@pytest.mark.parametrize(
+    "contents",
+    [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"<svg/>", encoded(pixels(0, 64, 64), "JPEG")[:900]],
+)
+def test_files_that_are_no_image_and_cut_ones_are_refused(tmp_path, contents):
     (tmp_path / "file.png").write_bytes(contents)
     with pytest.raises(ArgumentError, match=r"^upload: the file cannot be read as an image"):
         read_picture("upload", tmp_path / "file.png")
 
 
-def test_a_truncated_image_is_refused(tmp_path):
-    buffer = io.BytesIO()
-    pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(buffer, "jpeg")
-    (tmp_path / "cut.jpg").write_bytes(buffer.getvalue()[:900])
-    with pytest.raises(ArgumentError, match="cannot be read as an image"):
-        read_picture("upload", tmp_path / "cut.jpg")
-
-
 def as_url(image):
-    buffer = io.BytesIO()
-    image.save(buffer, "png")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return "data:image/png;base64," + base64.b64encode(encoded(image)).decode()
 
 
 def sheet():

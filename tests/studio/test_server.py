@@ -7,7 +7,6 @@ import urllib.request
 import pytest
 
 from golddiff import studio
-from golddiff.cli import run
 from golddiff.studio.security import is_loopback
 from golddiff.system.errors import ArgumentError
 from tests.studio.conftest import Studio
@@ -18,13 +17,12 @@ def test_only_addresses_of_this_machine_are_loopback():
     assert not any(map(is_loopback, ["0.0.0.0", "::", "192.168.1.4", "localhost.example", ""]))
 
 
-def test_a_missing_gradio_names_the_command_that_installs_it(monkeypatch, capsys):
+def test_a_missing_gradio_names_the_command_that_installs_it(monkeypatch, fails):
     monkeypatch.setattr(studio, "find_spec", lambda name: None)
-    assert run(["studio"]) == 2
-    assert "pip install 'golddiff[studio]'" in capsys.readouterr().err
+    assert "pip install 'golddiff[studio]'" in fails("studio")
 
 
-def test_bad_ports_hosts_and_stores_are_reported_in_one_line(tmp_path, capsys):
+def test_bad_ports_hosts_and_stores_are_reported_in_one_line(tmp_path, fails):
     pytest.importorskip("gradio")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -38,10 +36,7 @@ def test_bad_ports_hosts_and_stores_are_reported_in_one_line(tmp_path, capsys):
             (["--port", "0", "--data", "moons"], "the studio shows images"),
             (["--size", "8"], "--size and --limit apply to --data only"),
         ):
-            assert run(["studio", "--no-browser", *options]) == 2
-            error = capsys.readouterr().err
-            assert message in error
-            assert error.count("\n") == 1
+            assert message in fails("studio", "--no-browser", *options)
 
 
 # Computes forever, like a run that is interrupted. Tests under nohup would ignore SIGHUP.

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from golddiff import PCA
-from golddiff.cli import run
 from golddiff.estimators.registry import (
     METHODS,
     NO_COVARIANCE,
@@ -84,13 +83,12 @@ def large(tmp_path):
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("command", ["sample", "prepare"])
-def test_commands_refuse_stores_whose_masks_exceed_memory(large, command, tmp_path, capsys):
+def test_commands_refuse_stores_whose_masks_exceed_memory(large, command, tmp_path, fails):
     arguments = {
         "sample": ["--store", str(large), "--method", "pca", "--out", str(tmp_path / "x.png")],
         "prepare": [str(large), "--method", "pca"],
     }
-    assert run([command, *arguments[command]]) == 2
-    error = capsys.readouterr().err
+    error = fails(command, *arguments[command])
     assert "memory: the covariance and masks of pca for 3 images of 1 x 1000 x 1000" in error
     size = "--size 64" if command == "sample" else "size=64"
     assert f"5.0 TB, and 8.0 GB is free; read them with {size} (at most 199)" in error

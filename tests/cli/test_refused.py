@@ -11,18 +11,11 @@ import pytest
 from PIL import Image
 
 from golddiff.cli import run
-from golddiff.cli.options import TrainingImages
 from golddiff.estimators.registry import METHODS
 
 PROGRAM = [sys.executable, "-c", "from golddiff.cli import main; main()"]
 COLOURS = ["--data", "sizes", "--colours"]
 GOLDEN = ("--method", "golddiff-pca")
-
-
-@pytest.fixture(autouse=True)
-def _digits_by_default(monkeypatch, tmp_path):
-    monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT", TrainingImages("digits"))
-    monkeypatch.chdir(tmp_path)
 
 
 def test_the_error_for_an_unknown_method_lists_all_methods(fails):
