@@ -51,14 +51,16 @@ def test_optimal_is_equation_2(store, queries, sigma):
     assert error < 1e-5
 
 
+@pytest.fixture(scope="module")
+def photographs(make_store, smooth_images):
+    return make_store(smooth_images(500, (1, 28, 28)))
+
+
 @pytest.mark.kernels
 @pytest.mark.parametrize(("sigma", "lengths"), [(100.0, 5), (100.0, 10), (1e4, 5)])
-def test_optimal_is_exact_far_from_many_images_of_similar_weights(
-    make_store, smooth_images, sigma, lengths
-):
+def test_optimal_is_exact_far_from_many_images_of_similar_weights(photographs, sigma, lengths):
     """Regression: no single weight mattered enough to be computed again, but all together did."""
-    store = make_store(smooth_images(500, (1, 28, 28)))
-    images = float64_images(store)
+    store, images = photographs, float64_images(photographs)
     x = lengths * sigma * torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     error = gap(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
     assert error < 5e-6
@@ -172,14 +174,19 @@ def test_means_of_near_duplicates_are_accurate_at_sigma_0_002(make_store, smooth
         assert error < 1e-5
 
 
+@pytest.fixture(scope="module")
+def black_and_white(make_store):
+    """Images that all have the same distance to 0 in float64."""
+    bits = torch.rand((300, 3, 16, 16), generator=torch.Generator().manual_seed(0)) < 0.4
+    return make_store(255 * bits.to(torch.uint8))
+
+
 @pytest.mark.kernels
 @pytest.mark.parametrize("value", [0.0, 0.1, -1.0])
 @pytest.mark.parametrize("sigma", [0.002, 0.05, 1.0, 80.0])
-def test_optimal_is_accurate_for_tied_images_far_from_the_query(make_store, value, sigma):
-    """Black and white images all have the same distance to 0 in float64."""
-    bits = torch.rand((300, 3, 16, 16), generator=torch.Generator().manual_seed(0)) < 0.4
-    store = make_store(255 * bits.to(torch.uint8))
-    images, x = float64_images(store), torch.full((1, 3, 16, 16), value)
+def test_optimal_is_accurate_for_tied_images_far_from_the_query(black_and_white, value, sigma):
+    store, images = black_and_white, float64_images(black_and_white)
+    x = torch.full((1, 3, 16, 16), value)
     error = gap(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
     assert error < 1e-5
 

@@ -1,5 +1,6 @@
 """The site builds, documents every public name, and loads no external resource."""
 
+import functools
 import json
 import os
 import re
@@ -28,6 +29,7 @@ def site(tmp_path_factory):
     return out
 
 
+@functools.cache
 class Page(HTMLParser):
     """The addresses that a page loads, its anchors, and its text."""
 

@@ -41,7 +41,7 @@ def optimal(store, x, sigma, prior):
     weights = np.exp(logs - density[:, None])
     mean = weights @ images
     deviations = images - mean[:, None]
-    return mean, np.einsum("bn,bnd,bne->bde", weights, deviations, deviations), density
+    return mean, (weights[..., None] * deviations).swapaxes(1, 2) @ deviations, density
 
 
 def flat(images):

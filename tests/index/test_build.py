@@ -105,7 +105,7 @@ def copy(indexed, tmp_path):
 
 
 def test_an_index_of_another_store_is_refused(copy, make_store, smooth_images):
-    other = make_store(smooth_images(30, (3, 20, 20), seed=1))
+    other = make_store(smooth_images(30, (3, 15, 15), seed=1))
     shutil.copytree(copy.path / "index", other.path / "index")
     with pytest.raises(StoreError, match="another store"):
         Index.open(other)

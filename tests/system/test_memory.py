@@ -74,11 +74,12 @@ def test_too_large_images_are_refused_before_reading(tmp_path, monkeypatch):
     assert cached_store(str(tmp_path / "a.npy"), SourceOptions(), needed=mask_bytes).n == 3
 
 
-@pytest.fixture
-def large(tmp_path):
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
     """A store of three images of a million values, without a covariance."""
-    ImageStore.build(np.zeros((3, 1000, 1000), np.uint8), tmp_path / "large")
-    return tmp_path / "large"
+    path = tmp_path_factory.mktemp("large") / "store"
+    ImageStore.build(np.zeros((3, 1000, 1000), np.uint8), path)
+    return path
 
 
 @pytest.mark.usefixtures("small")
