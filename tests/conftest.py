@@ -10,6 +10,7 @@ import torch
 from hypothesis import settings
 
 from golddiff.store.images import ImageStore
+from golddiff.system.parallel import use_threads
 
 # Examples write stores to disk, so their time varies: no deadline.
 settings.register_profile("golddiff", deadline=None, max_examples=12, derandomize=True)
@@ -82,7 +83,7 @@ def two_threads():
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
-    torch.set_num_threads(threads)
+    use_threads(threads)
 
 
 @pytest.fixture

@@ -145,6 +145,7 @@ def test_tol_0_is_the_full_scan(digits, base, labels):
         assert not golden.estimated(x, sigma, labels)[1].any()
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("sigma", [40.0, 3.0, 0.3])
 def test_outputs_do_not_depend_on_batch_threads_or_memory(pictures, sigma):
     """Outputs are bitwise equal, except under another memory limit (within 1e-4)."""

@@ -62,6 +62,7 @@ def test_threads_and_queries_stay_within_the_limit(part, each, threads):
     assert needed <= 1e9 or (used, queries) == (1, 1)
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("threads", [1, 64])
 def test_a_limit_too_small_for_one_query_weighs_it_alone(
     make_store, smooth_images, queries, threads
@@ -69,14 +70,10 @@ def test_a_limit_too_small_for_one_query_weighs_it_alone(
     store = make_store(smooth_images(100, (3, 16, 16)))
     x = queries(store, 1.0, b=3)
     expected = PCA(store, share="seamless")(x, 1.0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        tight = PCA(store, share="seamless", memory_limit=1000)
-        assert fitting(tight, 100) == (1, 1)
-        assert (tight(x, 1.0) - expected).abs().max() < 1e-6
-    finally:
-        torch.set_num_threads(before)
+    torch.set_num_threads(threads)  # the fixture restores it
+    tight = PCA(store, share="seamless", memory_limit=1000)
+    assert fitting(tight, 100) == (1, 1)
+    assert (tight(x, 1.0) - expected).abs().max() < 1e-6
 
 
 def test_batch_averages_need_no_more_than_the_limit_for_one_batch(

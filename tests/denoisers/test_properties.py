@@ -161,17 +161,14 @@ def test_the_class_narrows_pca_images_but_not_its_mask(store, queries):
     assert np.abs(got - direct).max() < 1e-4
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("name", EVERY)
 def test_the_number_of_threads_changes_nothing(store, queries, name):
     x = queries(store, 0.7, b=3)
-    before = torch.get_num_threads()
     results = []
-    try:
-        for threads in (1, 2, 4):
-            torch.set_num_threads(threads)
-            results.append(EVERY[name](store)(x, 0.7))
-    finally:
-        torch.set_num_threads(before)
+    for threads in (1, 2, 4):
+        torch.set_num_threads(threads)  # the fixture restores it
+        results.append(EVERY[name](store)(x, 0.7))
     limit = 1e-6 if name in FITTED else 0  # these use BLAS products
     assert all((r - results[0]).abs().max() <= limit for r in results[1:])
 

@@ -61,6 +61,7 @@ def test_whole_image_distances_are_those_of_all_blocks_weighted_equally(indexed,
     assert np.allclose(metrics["whole"].distances(indexed.store, x, rows), expected, rtol=1e-4)
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("name", ["pixels", "index", "whole"])
 def test_a_distance_depends_only_on_its_query_and_image(indexed, x, metrics, name):
     """Exactly, for any batch, set of rows and number of threads."""
