@@ -56,6 +56,8 @@ def test_labels_stay_with_their_images_when_some_are_skipped(tmp_path):
     source = open_source(tmp_path, labels=[10, 11, 12, 13, 14, 15], skip_bad=True)
     assert read(source)[1].tolist() == [11, 13, 15]
     assert [name for name, _ in source.skipped] == ["0.png", "2.png", "4.png"]
+    with pytest.raises(ArgumentError, match="2 labels were given for 6"):
+        open_source(tmp_path, labels=[0, 1])
 
 
 def test_labels_cover_all_images_before_the_limit():
