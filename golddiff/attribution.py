@@ -7,6 +7,7 @@ weights, from which the output can be recomputed; for GoldDiff, those over the g
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,14 +151,15 @@ def attribute(
     weights = Weights(estimator, support, x, sigma, check_count("top", top))
     ranked = weights.ranked()
     locations = len(ranked.scores)
-    grid = as_image(store.shape)
-    main = Ranking.empty(grid[1] * grid[2], 1)
+    pixels = math.prod(as_image(store.shape)[1:])
+    main = Ranking.empty(pixels, 1)
     image_weights = []
     total = np.zeros(estimator.n_values)
     for part, w in weights:
         image_weights.append(w.mean(axis=0))
         total += weighted_sum(w, part.values)
-        main = main.offered(_by_pixel(w, grid), part.rows)
+        by_pixel = w.reshape(-1, min(locations, pixels), w.shape[1]).mean(axis=0)
+        main = main.offered(np.broadcast_to(by_pixel, (pixels, w.shape[1])), part.rows)
     picture = store.shape[-2:]
     return Attribution(
         store,
@@ -175,6 +177,20 @@ def attribute(
         weights.rounding,
         estimator.seamless,
     )
+
+
+def supported(denoiser: Any, x: torch.Tensor, sigma: Sigma, labels: Labels) -> list[Any]:
+    """(estimator, support, query, sigma, prior) of each query.
+
+    The supports of a noise level and prior are found together, as a search reads the whole set.
+    """
+    queries, groups = denoiser._groups(x, sigma, labels)
+    found: dict[int, Any] = {}
+    for key, group in groups.items():
+        estimator, supports = denoiser.estimator_supports(queries[group], *key)
+        for i, support in zip(group, supports, strict=True):
+            found[i] = estimator, support, queries[i], *key
+    return [found[i] for i in range(len(queries))]
 
 
 def pixel_sources(
@@ -258,12 +274,3 @@ def _values(store: Any, seamless: Any, rows: I64, columns: I64) -> F64:
         summands = loaded if seamless is None else seamless.summands(loaded)
         values[mask] = summands[index[mask] - start, columns[mask]]
     return values
-
-
-def _by_pixel(weights: F64, grid: tuple[int, ...]) -> F64:
-    """Weights (L, k) averaged over the channels of each pixel, (H*W, k)."""
-    locations, images = weights.shape
-    pixels = grid[1] * grid[2]
-    if locations == 1:
-        return np.broadcast_to(weights, (pixels, images))
-    return weights.reshape(-1, pixels, images).mean(axis=0)

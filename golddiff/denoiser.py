@@ -226,13 +226,9 @@ class Denoiser:
         Raises:
             ArgumentError: as in a call; the method weighs no training images (Wiener).
         """
-        from golddiff.attribution import attribute  # importing its kernels is slow
+        from golddiff.attribution import attribute, supported  # importing its kernels is slow
 
-        attributions = []
-        for query, level, prior in zip(*self.checked(x, sigma, labels), strict=True):
-            estimator, (support,) = self.estimator_supports(query[None], level, prior)
-            attributions.append(attribute(estimator, support, query, level, top))
-        return attributions
+        return [attribute(*known, top) for *known, _ in supported(self, x, sigma, labels)]
 
     def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
         """The estimator that weighs images, and the support it weighs for each query (b, D).

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.attribution import Attribution
+from golddiff.attribution import Attribution, supported
 from golddiff.kernels.contributions import Weights
 from golddiff.noise import Labels, Sigma
 from golddiff.system.numbers import F64, I64
@@ -52,15 +52,13 @@ class Recorder:
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """Call ``denoiser``, and record its supports."""
-        queries, levels, classes = self.denoiser.checked(x, sigma, labels)
         schedule, counts = getattr(self.denoiser, "schedule", None), []
-        for query, level, label in zip(queries, levels, classes, strict=True):
-            estimator, (support,) = self.denoiser.estimator_supports(query[None], level, label)
-            effective = float(Weights(estimator, support, query, level, top=1).effective.mean())
-            images = self.store.count_of(label)
+        for *known, level, prior in supported(self.denoiser, x, sigma, labels):
+            effective = float(Weights(*known, level, top=1).effective.mean())
+            images = self.store.count_of(prior)
             screened = images if schedule is None else schedule.budgets(level, images)[0]
-            counts.append((screened, len(support), effective))
-        self.sigmas.append(levels[0])
+            counts.append((screened, len(known[1]), effective))
+        self.sigmas.append(level)
         self.counts.append(counts)
         self._last = (x, sigma, labels)
         return self.denoiser(x, sigma, labels)

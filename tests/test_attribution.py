@@ -373,3 +373,20 @@ def test_invalid_arguments_are_named(colour, points):
     ]:
         with pytest.raises(ArgumentError, match=message):
             call()
+
+
+def test_the_sources_of_a_batch_take_one_search_of_the_training_images(colour, queries):
+    """A search reads the whole set, which may be on a disk."""
+    searches = []
+
+    class Counted(PaperSchedule):
+        def supports(self, store, x, *more):
+            searches.append(len(x))
+            return super().supports(store, x, *more)
+
+    denoiser = GoldDiff(PCA(colour), Counted())
+    x = queries(colour, 1.0, 6)
+    denoiser.attribute(x, 1.0)
+    denoiser.supports(x, 1.0)
+    sample(denoiser, 6, 1, attribution=True)
+    assert searches == [6] * 5
