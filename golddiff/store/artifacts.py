@@ -121,7 +121,7 @@ def _sorted_metadata(body: bytes) -> bytes:
     head = json.loads(body[8 : 8 + length])
     head["__metadata__"] = dict(sorted(head["__metadata__"].items()))
     text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
-    return body[:8] + text.ljust(length) + body[8 + length :]
+    return b"".join((body[:8], text.ljust(length), memoryview(body)[8 + length :]))
 
 
 def digest_of(tensors: Mapping[str, NDArray[Any]]) -> str:

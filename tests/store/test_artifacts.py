@@ -1,5 +1,8 @@
 """Arrays stored beside a training set."""
 
+import tracemalloc
+from pathlib import Path
+
 import numpy as np
 
 from golddiff.store import artifacts as module
@@ -28,3 +31,14 @@ def test_the_files_are_within_the_limit_and_are_not_counted_at_every_save(tmp_pa
         files = list((tmp_path / "masks").iterdir())
         assert min(i + 1, 90) * size <= sum(f.stat().st_size for f in files) <= 100 * size
     assert len(counted) < 50
+
+
+def test_the_bytes_of_an_artifact_take_twice_its_size_while_they_are_made():
+    """The covariance factor of 64 x 64 RGB has 1.2 GB."""
+    array = np.zeros(1 << 18)
+    tracemalloc.start()
+    try:
+        Artifacts(Path(), "these images").body({"a": array})
+        assert tracemalloc.get_traced_memory()[1] < 2.5 * array.nbytes
+    finally:
+        tracemalloc.stop()
