@@ -160,7 +160,6 @@ def attribute(
         total += weighted_sum(w, part.values)
         by_pixel = w.reshape(-1, min(locations, pixels), w.shape[1]).mean(axis=0)
         main = main.offered(np.broadcast_to(by_pixel, (pixels, w.shape[1])), part.rows)
-    picture = store.shape[-2:]
     return Attribution(
         store,
         "image" if locations == 1 else "value" if locations == store.d else "pixel",
@@ -171,8 +170,8 @@ def attribute(
         weights.effective,
         support.rows,
         np.concatenate(image_weights),
-        main.rows.reshape(picture),
-        main.scores.reshape(picture),
+        main.rows.reshape(store.shape[-2:]),
+        main.scores.reshape(store.shape[-2:]),
         _output(estimator.seamless, total),
         weights.rounding,
         estimator.seamless,

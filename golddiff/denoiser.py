@@ -9,11 +9,13 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 
+from golddiff.attribution import Attribution, attribute, supported
+from golddiff.kernels.contributions import Contribution
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import (
@@ -36,10 +38,6 @@ from golddiff.system.arguments import LEAST, check_number, classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
 from golddiff.system.parallel import keep_newest
-
-if TYPE_CHECKING:
-    from golddiff.attribution import Attribution
-    from golddiff.kernels.contributions import Contribution
 
 DEFAULT_MEMORY_LIMIT = 1e9
 SIGMAS_CACHED = 128
@@ -226,9 +224,10 @@ class Denoiser:
         Raises:
             ArgumentError: as in a call; the method weighs no training images (Wiener).
         """
-        from golddiff.attribution import attribute, supported  # importing its kernels is slow
-
-        return [attribute(*known, top) for *known, _ in supported(self, x, sigma, labels)]
+        return [
+            attribute(estimator, support, query, level, top)
+            for estimator, support, query, level, _ in supported(self, x, sigma, labels)
+        ]
 
     def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
         """The estimator that weighs images, and the support it weighs for each query (b, D).

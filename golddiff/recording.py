@@ -53,11 +53,11 @@ class Recorder:
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """Call ``denoiser``, and record its supports."""
         schedule, counts = getattr(self.denoiser, "schedule", None), []
-        for *known, level, prior in supported(self.denoiser, x, sigma, labels):
-            effective = float(Weights(*known, level, top=1).effective.mean())
+        for estimator, support, query, level, prior in supported(self.denoiser, x, sigma, labels):
+            effective = float(Weights(estimator, support, query, level, top=1).effective.mean())
             images = self.store.count_of(prior)
             screened = images if schedule is None else schedule.budgets(level, images)[0]
-            counts.append((screened, len(known[1]), effective))
+            counts.append((screened, len(support), effective))
         self.sigmas.append(level)
         self.counts.append(counts)
         self._last = (x, sigma, labels)
