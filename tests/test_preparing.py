@@ -4,19 +4,21 @@ import json
 import sys
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 import torch
 
 import golddiff
 from golddiff import ImageStore
-from golddiff.cli import run
-from golddiff.cli.first_use import make_index, take_steps
+from golddiff.cli import first_use, run
+from golddiff.cli.first_use import make_covariance, make_index, take_steps
 from golddiff.estimators import masks
 from golddiff.estimators import pca as pca_masks
 from golddiff.estimators.registry import METHODS, NO_COVARIANCE, MethodSettings, create
 from golddiff.samplers import noise_levels
 from golddiff.store import build as store_build
+from golddiff.store import statistics
 from golddiff.system.errors import ArgumentError
 
 SIGMAS = [20.0, 2.0, 0.1]
@@ -54,6 +56,17 @@ def test_an_index_is_built_if_the_schedule_uses_one(store):
         schedule = golddiff.AdaptiveSchedule(0.1, index=index)
         make_index(golddiff.GoldDiff(golddiff.Optimal(store), schedule))
         assert (store.path / "index").is_dir() == built
+
+
+def test_the_bar_of_the_covariance_is_full_after_a_sample_of_large_images(store, monkeypatch):
+    """Regression: over a million photographs it showed 12 times the time that was left."""
+    monkeypatch.setattr(statistics, "LARGE", store.d - 1)
+    monkeypatch.setattr(statistics, "FACTOR_IMAGES", 250)
+    shown = []
+    bar = nullcontext(lambda *done: shown.append(done))
+    monkeypatch.setattr(first_use, "waiting", lambda text: bar)
+    make_covariance("wiener", store, MethodSettings())
+    assert shown[-1] == (250, 250)
 
 
 def test_take_steps_reports_each_level_and_class(store):

@@ -42,8 +42,11 @@ def make_covariance(method: str, store: golddiff.ImageStore, settings: MethodSet
     check_memory(method, store, settings)
     needed = memory_needed(method, settings)(store.n, store.d) and not store.factors.is_saved()
     if needed and not (method == "recommended" and store.factors.averaged_from_sample):
+        from golddiff.store.statistics import factor_rows  # imports torch
+
+        images = len(factor_rows(store.rows_of(None), store.d))  # of large images, a sample
         with waiting("computing the covariance") as watch:
-            store.factor(progress=lambda done: watch(done, store.n))
+            store.factor(progress=lambda done: watch(done, images))
 
 
 def make_index(denoiser: Denoiser) -> None:
@@ -72,7 +75,6 @@ def take_steps(
 
     noise = np.random.default_rng(0).standard_normal((2, denoiser.store.d), np.float32)
     for label, sigma in product(labels, sigmas):
-        denoiser.store.count_of(label)
         for x in (noise * np.float32(sigma), noise[:1] * np.float32(sigma)):
             if isinstance(denoiser, Estimator):  # a full scan may take minutes
                 support = Support(denoiser.store.rows_of(label)[:WARM_UP_IMAGES])

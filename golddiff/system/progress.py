@@ -46,9 +46,9 @@ class _TimeLeft(ProgressColumn):
     """Remaining time at the mean speed so far; rich's own column drops the slow first step."""
 
     def render(self, task: Task) -> Text:
-        """'0:01:30', or dashes while it would be a guess."""
+        """'0:01:30', or dashes while it would be a guess and when only uncounted work is left."""
         share = task.completed / task.total if task.total else 0.0
         left = "-:--:--"
-        if share >= SURE and task.elapsed is not None:
+        if SURE <= share < 1 and task.elapsed is not None:
             left = str(timedelta(seconds=round(task.elapsed * (1 / share - 1))))
         return Text(left, style="progress.remaining")
