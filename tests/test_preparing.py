@@ -80,16 +80,18 @@ def test_a_class_without_images_is_named(store):
         take_steps(golddiff.PCA(store), SIGMAS, (7,))
 
 
-def test_steps_of_optimal_weigh_few_images(store, monkeypatch):
+@pytest.mark.parametrize("golden", [False, True])
+def test_steps_weigh_few_images(store, monkeypatch, golden):
     optimal, sizes = golddiff.Optimal(store), []
     denoise_over = optimal.denoise_over
     monkeypatch.setattr("golddiff.cli.first_use.WARM_UP_IMAGES", 20)
     monkeypatch.setattr(
         optimal,
         "denoise_over",
-        lambda x, s, support: (sizes.append(len(support)), denoise_over(x, s, support))[1],
+        lambda x, s, supports: (sizes.extend(map(len, supports)), denoise_over(x, s, supports))[1],
     )
-    take_steps(optimal, SIGMAS)
+    everything = golddiff.PaperSchedule(1.0, 1.0, 1.0, 1.0)
+    take_steps(golddiff.GoldDiff(optimal, everything) if golden else optimal, SIGMAS)
     assert set(sizes) == {20}
 
 

@@ -68,17 +68,18 @@ def take_steps(
 ) -> None:
     """Denoise a batch of two images and of one at every noise level, to fill the store's caches.
 
-    An estimator that weighs all images weighs only the first ``WARM_UP_IMAGES`` here.
+    A method that weighs all images, or a golden subset, weighs only the first ``WARM_UP_IMAGES``.
     """
-    from golddiff.denoiser import Estimator
-    from golddiff.support import Support
+    from golddiff.store.posteriors import as_support
 
     noise = np.random.default_rng(0).standard_normal((2, denoiser.store.d), np.float32)
     for label, sigma in product(labels, sigmas):
         for x in (noise * np.float32(sigma), noise[:1] * np.float32(sigma)):
-            if isinstance(denoiser, Estimator):  # a full scan may take minutes
-                support = Support(denoiser.store.rows_of(label)[:WARM_UP_IMAGES])
-                denoiser.denoise_over(x, sigma, support)
+            if denoiser.weighs_images and not getattr(denoiser, "estimates", False):
+                # Weighing all images, or a share of them, may take minutes.
+                estimator, supports = denoiser.estimator_supports(x, sigma, label)
+                few = {id(s): as_support(s).at(slice(WARM_UP_IMAGES)) for s in supports}
+                estimator.denoise_over(x, sigma, [few[id(s)] for s in supports])
             else:
                 denoiser.denoise(x, sigma, label)
         on_level()
