@@ -50,11 +50,6 @@ class Borders:
             return list(self.sizes)
         return [counts.get(label, 0) for counts in self.counts]
 
-    def class_counts(self) -> dict[int, int]:
-        """Number of images of each nonempty class, in ascending order of classes."""
-        classes = sorted(set().union(*self.counts))
-        return {label: sum(self.class_sizes(label)) for label in classes}
-
     def parts(self, supports: Sequence[AnySupport]) -> list[list[AnySupport]]:
         """For each shard, its part of every query's support; shared supports are cut once."""
         cut = {id(support): self.cut(support) for support, _ in grouped(supports)}
@@ -72,6 +67,7 @@ class Borders:
         return self._cut_rows(support)
 
     def _cut_rows(self, support: Support) -> list[Support]:
+        support = support.at(np.argsort(support.rows, kind="stable"))  # a user's may be unsorted
         borders = [*np.searchsorted(support.rows, self.first_rows), len(support.rows)]
         weights = support.log_weights
         return [

@@ -73,7 +73,8 @@ class ShardedStore(TrainingSet):
         super().__init__(_artifact_folder(listing, identity), manifest)
         self.paths, self.pool = listing.paths, pool
         self.borders = Borders(sizes, [{} if info is None else info.counts for info in infos])
-        self.class_counts = self.borders.class_counts()
+        classes = sorted(set().union(*self.borders.counts))
+        self.class_counts = {label: sum(self.borders.class_sizes(label)) for label in classes}
         self.radius = max(info.radius for info in known)
 
     @classmethod

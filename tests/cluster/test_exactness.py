@@ -132,10 +132,10 @@ def test_pca_in_shards_is_exact_between_images_that_float32_cannot_tell_apart(
 
 
 def test_listed_rows_are_split_at_the_shard_borders(split_patches, patches, queries):
-    rows = np.arange(0, patches.n, 3)
-    in_one_shard = Support(np.arange(20))
-    supports = [Support(rows, np.linspace(0, 1, len(rows))), Support(rows), in_one_shard]
-    x = queries(patches, 2.0, 3).reshape(3, -1).numpy()
+    rows, weights = np.arange(0, patches.n, 3), np.linspace(0, 1, 100)
+    in_one_shard, unsorted = Support(np.arange(20)), Support(rows * 7 % patches.n, weights)
+    supports = [Support(rows, weights), Support(rows), in_one_shard, unsorted]
+    x = queries(patches, 2.0, 4).reshape(4, -1).numpy()
     whole = golddiff.PCA(patches).denoise_over(x, 2.0, supports)
     split = golddiff.PCA(split_patches).denoise_over(x, 2.0, supports)
     np.testing.assert_allclose(split, whole, atol=TOLERANCE)
