@@ -40,13 +40,6 @@ class Support:
         weights = self.log_weights
         return Support(self.rows[positions], None if weights is None else weights[..., positions])
 
-    def of_queries(self, queries: slice) -> Support:
-        """The support of some queries of a batch."""
-        weights = self.log_weights
-        if weights is None or weights.ndim == 1:
-            return self
-        return Support(self.rows, weights[queries])
-
     def sampled(self, sample: RandomSample) -> Support:
         """A random proper subset by priority sampling: heavier images are kept more often.
 
@@ -170,6 +163,14 @@ class RuleSupport:
 
     def __len__(self) -> int:
         return self.class_size if self.sample is None else self.sample.count
+
+    def log_importance(self) -> NDArray[np.float64]:
+        """The log weights (k,), all zero."""
+        return np.zeros(len(self))
+
+    def at(self, positions: NDArray[np.int64] | slice) -> Support:
+        """The images at the given positions in ``rows``."""
+        return self.with_rows.at(positions)
 
     def sampled(self, sample: RandomSample) -> RuleSupport:
         """A random sample of the images."""

@@ -47,8 +47,10 @@ def weighed(estimator: Any, x: F32, sigma: float, supports: Supports) -> Posteri
         at_once, step = fitting(estimator, len(images))
         threads = min(threads, at_once)
         for i in range(0, len(queries), step):
-            batch, parts = queries[i : i + step], images.of_queries(slice(i, i + step))
-            tasks += [(batch, part) for part in parts.split(estimator.part_size)]
+            batch, of_batch = queries[i : i + step], images
+            if images.log_weights is not None and images.log_weights.ndim == 2:  # one row per query
+                of_batch = Support(images.rows, images.log_weights[i : i + step])
+            tasks += [(batch, part) for part in of_batch.split(estimator.part_size)]
 
     def weigh(task: tuple[list[int], Support]) -> Posterior:
         queries, part = task
@@ -76,34 +78,33 @@ def check_supports(supports: Any, queries: int, images: int) -> None:
 
     The compiled loops trust the rows. Supports by tile or by a rule are the package's own.
     """
-    if isinstance(supports, Support | TiledSupport | RuleSupport):
+    if isinstance(supports, AnySupport) or not hasattr(supports, "__len__"):
         supports = [supports]
     elif len(supports) != queries:
         raise ArgumentError(f"supports: got {len(supports)}, expected one for each of {queries}")
     for support, _ in grouped(supports):
-        if isinstance(support, Support):
-            _check_rows(support, images)
-        elif not isinstance(support, TiledSupport | RuleSupport):
+        if isinstance(support, TiledSupport | RuleSupport):
+            continue
+        if not isinstance(support, Support):
             raise ArgumentError(
                 f"support: got {type(support).__name__}, expected a golddiff.support.Support"
             )
-
-
-def _check_rows(support: Support, images: int) -> None:
-    rows, weights = support.rows, support.log_weights
-    if not (isinstance(rows, np.ndarray) and rows.ndim == 1 and rows.dtype == np.int64):
-        got = f"{rows.dtype}" if isinstance(rows, np.ndarray) else type(rows).__name__
-        raise ArgumentError(f"support: got rows of {got}, expected an array (k,) of int64")
-    if not len(rows):
-        raise ArgumentError("support: got no rows, expected at least one image")
-    if rows.min() < 0 or rows.max() >= images:
-        raise ArgumentError(
-            f"support: got rows {rows.min()} to {rows.max()}, expected 0 to {images - 1}"
-        )
-    if weights is not None and np.shape(weights)[-1:] != rows.shape:
-        raise ArgumentError(
-            f"support: got log weights {np.shape(weights)}, expected ({len(rows)},)"
-        )
+        rows, weights = support.rows, support.log_weights
+        if not (isinstance(rows, np.ndarray) and rows.ndim == 1 and rows.dtype == np.int64):
+            got = f"{rows.dtype}" if isinstance(rows, np.ndarray) else type(rows).__name__
+            raise ArgumentError(f"support: got rows of {got}, expected an array (k,) of int64")
+        if not len(rows):
+            raise ArgumentError("support: got no rows, expected at least one image")
+        if rows.min() < 0 or rows.max() >= images:
+            raise ArgumentError(
+                f"support: got rows {rows.min()} to {rows.max()}, expected 0 to {images - 1}"
+            )
+        if weights is not None and np.shape(weights)[-1:] != rows.shape:
+            raise ArgumentError(
+                f"support: got log weights {np.shape(weights)}, expected ({len(rows)},)"
+            )
+        if weights is not None and not np.all(np.asarray(weights) < np.inf):
+            raise ArgumentError("support: got log weights of NaN or infinity, expected numbers")
 
 
 def fitting(estimator: Any, images: int) -> tuple[int, int]:
@@ -114,7 +115,7 @@ def fitting(estimator: Any, images: int) -> tuple[int, int]:
     Raises:
         ArgumentError: less memory is free than one query needs.
     """
-    part, each = estimator.working_bytes(images)
+    part, each = (max(1, size) for size in estimator.working_bytes(images))
     one = part + (IN_FLIGHT + MERGED) * each  # one thread and one query
     if one > estimator.memory_limit:
         require_memory(one, f"one picture over {images:,} images", "use smaller pictures")

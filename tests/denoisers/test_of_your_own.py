@@ -8,6 +8,7 @@ from golddiff import ArgumentError, GoldDiff, Optimal, create
 from golddiff.denoiser import Denoiser
 from golddiff.estimators import registry
 from golddiff.posterior import Posterior
+from golddiff.store.nearest import Pixels
 from golddiff.support import Support
 
 X = torch.zeros(2, 1, 4, 4)
@@ -28,14 +29,17 @@ def store(make_store, smooth_images):
         ([Support([1, 2])] * 2, "support: got rows of list, expected an array"),
         ([Support(np.array([], np.int64))] * 2, "support: got no rows"),
         ([Support(np.array([1]), np.zeros(3))] * 2, r"got log weights \(3,\), expected \(1,\)"),
+        ([Support(np.array([1, 2]), np.array([0, np.nan]))] * 2, "log weights of NaN or infinity"),
+        ([Support(np.array([1, 2]), np.array([0, np.inf]))] * 2, "log weights of NaN or infinity"),
         ([np.arange(10)] * 2, "support: got ndarray, expected a golddiff.support.Support"),
+        (None, "support: got NoneType, expected a golddiff.support.Support"),
         ([], "supports: got 0, expected one for each of"),
     ],
 )
 def test_bad_supports_are_refused_before_a_compiled_loop_reads_them(store, supports, message):
     class Schedule:
         def supports(self, store, x, sigma, label, seed):
-            return supports[: len(x)]
+            return supports and supports[: len(x)]
 
     golden = GoldDiff(Optimal(store), Schedule())
     for use in (golden, golden.posterior, golden.attribute):
@@ -81,6 +85,30 @@ def test_the_posterior_that_weigh_returns_is_checked(store, result):
 
     with pytest.raises(ArgumentError, match=r"weigh: Mine returned .*, expected a Posterior of"):
         Mine(store)(X, 1.0)
+
+
+def test_working_memory_may_be_nothing(store):
+    class Mine(Optimal):
+        def working_bytes(self, images):
+            return 0, 0
+
+    assert torch.equal(Mine(store)(X, 1.0), Optimal(store)(X, 1.0))
+
+
+@pytest.mark.parametrize("label", [None, 1])
+def test_supports_of_everything_are_used_like_those_that_list_their_rows(
+    make_store, smooth_images, label
+):
+    store = make_store(smooth_images(10, (1, 4, 4)), labels=np.arange(10) % 2)
+
+    class EverySecond:  # of the nearest, which are everything that there is
+        def supports(self, store, x, sigma, label, seed):
+            nearest = store.nearest(x, 10, Pixels(), store.everything(label))
+            assert not np.concatenate([support.log_importance() for support in nearest]).any()
+            return [support.at(slice(0, None, 2)) for support in nearest]
+
+    (support, _) = GoldDiff(Optimal(store), EverySecond()).supports(X, 1.0, label)
+    assert np.array_equal(support.rows, store.rows_of(label)[::2])
 
 
 def test_a_repr_leaves_out_what_the_object_does_not_keep(store):
