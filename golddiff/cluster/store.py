@@ -191,7 +191,7 @@ class ShardedStore(TrainingSet):
         Raises:
             ArgumentError: the images exceed ``MAX_FETCHED_BYTES``.
         """
-        rows = support.rows
+        rows = np.sort(support.rows)
         size = 4 * self.d * len(rows)
         if size > MAX_FETCHED_BYTES:
             raise ArgumentError(

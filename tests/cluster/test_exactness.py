@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import golddiff
+from golddiff.attribution import attribute
 from golddiff.posterior import Posterior
 from golddiff.support import Support, TiledSupport, concatenated
 from tests.recorded import Recorded
@@ -139,6 +140,9 @@ def test_listed_rows_are_split_at_the_shard_borders(split_patches, patches, quer
     whole = golddiff.PCA(patches).denoise_over(x, 2.0, supports)
     split = golddiff.PCA(split_patches).denoise_over(x, 2.0, supports)
     np.testing.assert_allclose(split, whole, atol=TOLERANCE)
+    sources = [attribute(golddiff.PCA(s), unsorted, x[3], 2.0) for s in (patches, split_patches)]
+    np.testing.assert_allclose(*(found.total for found in sources), atol=TOLERANCE)
+    np.testing.assert_array_equal(*(found.main for found in sources))
 
 
 def test_images_factor_and_radius_equal_the_single_store(split_patches, patches):
