@@ -104,7 +104,7 @@ def check_supports(supports: Any, queries: int, images: int) -> None:
                 f"support: got log weights {np.shape(weights)}, expected ({len(rows)},)"
             )
         if weights is not None and not np.all(np.asarray(weights) < np.inf):
-            raise ArgumentError("support: got log weights of NaN or infinity, expected numbers")
+            raise ArgumentError("support: got log weights of NaN or +inf, expected numbers or -inf")
 
 
 def fitting(estimator: Any, images: int) -> tuple[int, int]:
