@@ -20,7 +20,7 @@ from golddiff.posterior import weighted_sum
 from golddiff.support import AnySupport, as_image
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64, check_count, is_whole
-from golddiff.system.pictures import draw_grid
+from golddiff.system.pictures import png
 from golddiff.system.residency import parts
 
 IMAGES_AT_ONCE = 1024  # images whose values are in memory at once
@@ -94,8 +94,7 @@ class Attribution:
         if len(self.store.shape) != 3:
             return None
         rows, _ = self.top_images(SHOWN)
-        shown = torch.cat([self.reconstruct()[None].float(), self.store.images(rows)])
-        return draw_grid(shown)._repr_png_()
+        return png(torch.cat([self.reconstruct()[None].float(), self.store.images(rows)]))
 
     def from_top(self) -> torch.Tensor:
         """The output from ``sources`` alone, weights scaled to sum to 1, (*shape) float64.

@@ -35,7 +35,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import atomic_write, check_pictures, check_writable, is_folder
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import check_count
-from golddiff.system.pictures import draw_grid, own_texts, save, to_pixels
+from golddiff.system.pictures import draw_grid, own_texts, png, save, to_pixels
 from golddiff.system.progress import progress_bar
 from golddiff.system.units import shape_text
 
@@ -109,7 +109,7 @@ class Samples:
         return f"<Samples: {len(self)} of {shape}, {', '.join(about)}>"
 
     def _repr_png_(self) -> bytes | None:
-        return draw_grid(self.images)._repr_png_() if self.images.ndim == 4 else None
+        return png(self.images) if self.images.ndim == 4 else None
 
     def to_pil(self) -> list[Image.Image]:
         """Each image as a ``PIL.Image``, grey or RGB.

@@ -29,7 +29,7 @@ from golddiff.support import Supports, per_query
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.numbers import F32, I64
-from golddiff.system.pictures import draw_grid
+from golddiff.system.pictures import png
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
 PREVIEW = 24  # images in a notebook preview
@@ -216,9 +216,7 @@ class ImageStore(TrainingSet):
 
     def _repr_png_(self) -> bytes | None:
         """A preview of the first images, for notebooks."""
-        if len(self.shape) != 3:
-            return None
-        return draw_grid(self.images(range(min(PREVIEW, self.n))))._repr_png_()
+        return png(self.images(range(min(PREVIEW, self.n)))) if len(self.shape) == 3 else None
 
     def __str__(self) -> str:
         classes = "no labels" if self.labels is None else f"{len(self.class_counts)} classes"

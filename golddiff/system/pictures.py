@@ -94,6 +94,13 @@ def draw_rows(
     axes.spines[:].set_visible(False)
 
 
+def png(images: torch.Tensor) -> bytes:
+    """Images (n, C, H, W) as the bytes of one PNG, laid out by :func:`draw_grid`."""
+    file = io.BytesIO()
+    draw_grid(images).save(file, "PNG")
+    return file.getvalue()
+
+
 def data_uri(picture: Image.Image | Pixels) -> str:
     """A picture or pixel array as a PNG data URI."""
     image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
