@@ -157,6 +157,7 @@ def attribute(
     for part, w in weights:
         image_weights.append(w.mean(axis=0))
         total += weighted_sum(w, part.values)
+        # Averaged over the channels of each pixel; a weight of the whole image is every pixel's.
         by_pixel = w.reshape(-1, min(locations, pixels), w.shape[1]).mean(axis=0)
         main = main.offered(np.broadcast_to(by_pixel, (pixels, w.shape[1])), part.rows)
     return Attribution(
@@ -175,20 +176,6 @@ def attribute(
         weights.rounding,
         estimator.seamless,
     )
-
-
-def supported(denoiser: Any, x: torch.Tensor, sigma: Sigma, labels: Labels) -> list[Any]:
-    """(estimator, support, query, sigma, prior) of each query.
-
-    The supports of a noise level and prior are found together, as a search reads the whole set.
-    """
-    queries, groups = denoiser._groups(x, sigma, labels)
-    found: dict[int, Any] = {}
-    for key, group in groups.items():
-        estimator, supports = denoiser.estimator_supports(queries[group], *key)
-        for i, support in zip(group, supports, strict=True):
-            found[i] = estimator, support, queries[i], *key
-    return [found[i] for i in range(len(queries))]
 
 
 def pixel_sources(

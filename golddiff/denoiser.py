@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from golddiff.attribution import Attribution, attribute, supported
+from golddiff.attribution import Attribution, attribute
 from golddiff.kernels.contributions import Contribution
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
@@ -226,7 +226,7 @@ class Denoiser:
         """
         return [
             attribute(estimator, support, query, level, top)
-            for estimator, support, query, level, _ in supported(self, x, sigma, labels)
+            for estimator, support, query, level, _ in self.supported(x, sigma, labels)
         ]
 
     def estimator_supports(self, x: F32, sigma: float, prior: Prior) -> EstimatorSupports:
@@ -236,6 +236,16 @@ class Denoiser:
             ArgumentError: the method weighs no training images.
         """
         raise self._weighs_none("attribution")
+
+    def supported(self, x: torch.Tensor, sigma: Sigma, labels: Labels) -> list[Any]:
+        """Each query's (estimator, support, query, sigma, prior); one search per sigma, prior."""
+        queries, groups = self._groups(x, sigma, labels)
+        found: dict[int, Any] = {}
+        for key, group in groups.items():
+            estimator, supports = self.estimator_supports(queries[group], *key)
+            for i, support in zip(group, supports, strict=True):
+                found[i] = estimator, support, queries[i], *key
+        return [found[i] for i in range(len(queries))]
 
     def checked(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.attribution import Attribution, supported
+from golddiff.attribution import Attribution
 from golddiff.kernels.contributions import Weights
 from golddiff.noise import Labels, Sigma
 from golddiff.system.numbers import F64, I64
@@ -53,7 +53,7 @@ class Recorder:
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """Call ``denoiser``, and record its supports."""
         schedule, counts = getattr(self.denoiser, "schedule", None), []
-        for estimator, support, query, level, prior in supported(self.denoiser, x, sigma, labels):
+        for estimator, support, query, level, prior in self.denoiser.supported(x, sigma, labels):
             effective = float(Weights(estimator, support, query, level, top=1).effective.mean())
             images = self.store.count_of(prior)
             screened = images if schedule is None else schedule.budgets(level, images)[0]

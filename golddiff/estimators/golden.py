@@ -10,7 +10,6 @@ from typing import Any, Protocol, Self, TypeGuard
 import numpy as np
 import torch
 
-from golddiff.attribution import supported
 from golddiff.denoiser import Denoiser, Estimator, EstimatorSupports
 from golddiff.noise import Labels, Sigma
 from golddiff.store.device import Device, on_disk
@@ -201,4 +200,4 @@ class GoldDiff(Denoiser):
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
     ) -> Sequence[AnySupport]:
         """The golden subset of each query, for inspection; takes the arguments of a call."""
-        return [support for _, support, *_ in supported(self, x, sigma, labels)]
+        return [support for _, support, *_ in self.supported(x, sigma, labels)]
