@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import f, spearmanr
+from scipy.stats import spearmanr
 
 import golddiff
 from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Kamb, Optimal, PaperSchedule
 from golddiff.noise import ddim_sigmas
 from golddiff.samplers import initial_noise, steps
 from golddiff.support import Support, TiledSupport
-from golddiff.supports import adaptive, rule
+from golddiff.supports import adaptive
 from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import use_threads
 
@@ -297,16 +297,6 @@ def test_first_draws_come_from_a_random_sample_of_8192(make_store):
         lowest_weights.append(support.log_importance().min())
     assert lowest_weights[0] >= np.log(20_000 / 8192) - 1e-6  # each image stands for several
     assert lowest_weights[-1] == 0  # dominant images are always drawn
-
-
-def test_margins_follow_the_f_quantile_and_samples_grow_16_fold():
-    assert rule.margin(2) > rule.margin(6) > rule.margin(1000) > 1
-    for d in (12, 24, 60, 100):
-        assert rule.margin(d) == pytest.approx(f.ppf(0.95, d, 3 * d) ** 0.5, rel=0.08)
-    assert rule.samples_of(5000, False) == rule.samples_of(50_000, True) == []
-    assert rule.samples_of(50_000, False) == [8192]
-    assert rule.samples_of(1_280_000, False) == [8192, 131_072]
-    assert rule.samples_of(1_280_000, True) == [8192, 131_072]
 
 
 def test_denoising_writes_no_files(digits):

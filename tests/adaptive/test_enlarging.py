@@ -1,4 +1,4 @@
-"""Error estimates of draws, and the best number of images per tile."""
+"""Error estimates of draws, their margins, and the best number of images per tile."""
 
 from functools import partial
 
@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import f
 
 from golddiff.posterior import Posterior
 from golddiff.support import Support
+from golddiff.supports import rule
 from golddiff.supports.enlarging import DrawnImages, best_counts
 from golddiff.supports.index.drawing import drawn, groups, uniform
 from golddiff.supports.rule import DECAY
@@ -95,3 +97,13 @@ def test_a_tile_without_error_needs_no_images():
     best = best_counts(np.array([0.0, 1.0]), np.array([64, 64]), np.array([1, 1]), 0.5)
     assert best[0] == 0
     assert np.isclose(best[1], 64)
+
+
+def test_margins_follow_the_f_quantile_and_samples_grow_16_fold():
+    assert rule.margin(2) > rule.margin(6) > rule.margin(1000) > 1
+    for d in (12, 24, 60, 100):
+        assert rule.margin(d) == pytest.approx(f.ppf(0.95, d, 3 * d) ** 0.5, rel=0.08)
+    assert rule.samples_of(5000, False) == rule.samples_of(50_000, True) == []
+    assert rule.samples_of(50_000, False) == [8192]
+    assert rule.samples_of(1_280_000, False) == [8192, 131_072]
+    assert rule.samples_of(1_280_000, True) == [8192, 131_072]
